@@ -1,0 +1,1 @@
+"""The Pergamon server distribution: four gRPC services and the layers beneath them."""

@@ -1,0 +1,1 @@
+"""What every service needs and no service owns. Knows no service by name."""

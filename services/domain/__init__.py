@@ -1,0 +1,1 @@
+"""Frozen types that several services speak. Imports nothing but the standard library."""
