@@ -1,4 +1,4 @@
-"""Generate Python code and type stubs from protos/. `--check` fails when the checked-in code is not what would come out."""
+"""Generate Python code and type stubs from protos/. `--check` fails when the checked-in code is stale."""
 
 import argparse
 import filecmp
@@ -33,10 +33,9 @@ def generate(target: Path) -> list[Path]:
         if "class " not in stub.read_text(encoding="utf-8"):
             stub.unlink()  # types without a service
             stub.with_suffix(".pyi").unlink(missing_ok=True)
-    for folder in {p.parent for p in target.rglob("*_pb2.py")}:
-        while folder != target:
-            (folder / "__init__.py").touch()
-            folder = folder.parent
+    for module in list(target.rglob("*_pb2.py")):
+        for folder in list(module.relative_to(target).parents)[:-1]:
+            (target / folder / "__init__.py").touch()
     return sorted(p.relative_to(target) for p in target.rglob("*_pb2*.py*") if "__pycache__" not in p.parts)
 
 
@@ -50,7 +49,9 @@ def main() -> int:
         fresh = Path(folder)
         files = generate(fresh)
         present = sorted(p.relative_to(TARGET) for p in TARGET.rglob("*_pb2*.py*") if "__pycache__" not in p.parts)
-        stale = [str(f) for f in files if not (TARGET / f).exists() or not filecmp.cmp(fresh / f, TARGET / f, shallow=False)]
+        stale = [
+            str(f) for f in files if not (TARGET / f).exists() or not filecmp.cmp(fresh / f, TARGET / f, shallow=False)
+        ]
         stale += [f"{f} (no proto makes it)" for f in present if f not in files]
     for name in stale:
         print(f"stale: {name} (run `make proto`)", file=sys.stderr)

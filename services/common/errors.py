@@ -82,8 +82,8 @@ class FieldViolation:
 class ServiceError(Exception):
     """A failure with a declared reason.
 
-    `metadata` are short facts for a program (ids, limits, allowed values). `violations` become a BadRequest, `resource` (type,
-    name) a ResourceInfo, `retry_after_s` a RetryInfo.
+    `metadata` are short facts for a program (ids, limits, allowed values). `violations` become a BadRequest,
+    `resource` (type, name) a ResourceInfo, `retry_after_s` a RetryInfo.
     """
 
     reason: ClassVar[Reason] = Reason.INTERNAL
@@ -152,7 +152,7 @@ class Overloaded(ServiceError):
 
 
 class DocumentError(ServiceError):
-    """A document cannot be ingested; pass the reason (UNSUPPORTED_FORMAT, UNREADABLE_DOCUMENT, PASSWORD_REQUIRED, NO_TEXT, DOCUMENT_LIMIT)."""
+    """A document cannot be ingested; pass the reason, as UNSUPPORTED_FORMAT or NO_TEXT."""
 
     reason = Reason.UNREADABLE_DOCUMENT
 

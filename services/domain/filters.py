@@ -94,7 +94,7 @@ Filter: TypeAlias = Equals | In | Range | Exists | TextMatch | And | Or | Not
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scope:
-    """What one call may see: a tenant, knowledge bases of that tenant, and the documents that every filter lets through.
+    """What one call may see: a tenant, some of its knowledge bases, and the documents that every filter lets through.
 
     `filters` holds the credential's own filter and the request's, always combined with AND: a request
     can narrow what its credential sees and never widen it.

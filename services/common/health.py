@@ -1,0 +1,26 @@
+"""grpc.health.v1, behind a typed face: the library ships no types."""
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportAttributeAccessIssue=false
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+HEALTH_SERVICE: str = health.SERVICE_NAME
+
+
+class HealthBoard:
+    """The published state of every service of a server; the empty name stands for all of them together."""
+
+    def __init__(self) -> None:
+        self._servicer = health.aio.HealthServicer()
+
+    def register(self, server: grpc.aio.Server) -> None:
+        health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)
+
+    async def publish(self, service: str, serving: bool) -> None:
+        states = health_pb2.HealthCheckResponse
+        await self._servicer.set(service, states.SERVING if serving else states.NOT_SERVING)
+
+    async def shut_down(self) -> None:
+        """Everything is NOT_SERVING from now on."""
+        await self._servicer.enter_graceful_shutdown()

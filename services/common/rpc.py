@@ -1,0 +1,232 @@
+"""The RPC edge: what every call goes through, as a decorator on servicer methods.
+
+It finds the caller, sets the deadline, bounds the calls in work, counts and times, logs, and turns a failure into a
+google.rpc.Status once. It is a decorator and not an interceptor because Ray Serve has no interceptors; it uses
+only what a Ray Serve gRPC context has too (metadata, set_code, set_details, set_trailing_metadata).
+"""
+
+import asyncio
+import functools
+import inspect
+import secrets
+import typing
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import grpc
+import structlog
+
+from services.common import logs
+from services.common.auth import Authenticator, Principal, Role, require
+from services.common.clock import Clock, Deadline
+from services.common.errors import DeadlineExceeded, Overloaded, Reason, ServiceError
+from services.common.metrics import Metrics
+from services.common.status import STATUS_TRAILER, status_code, to_status
+
+REQUEST_ID = "x-request-id"
+
+_log = logs.get(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """What a servicer method knows of the call it serves, beside the request."""
+
+    request_id: str
+    principal: Principal
+    deadline: Deadline
+
+
+class Context(Protocol):
+    """The part of a gRPC servicer context that grpc.aio and Ray Serve both have."""
+
+    def invocation_metadata(self) -> Any: ...
+
+    def set_code(self, code: grpc.StatusCode) -> None: ...
+
+    def set_details(self, details: str) -> None: ...
+
+    def set_trailing_metadata(self, trailing_metadata: Any) -> None: ...
+
+
+class Edge:
+    """Shared by the methods of the services of one server."""
+
+    def __init__(
+        self,
+        *,
+        authenticator: Authenticator,
+        metrics: Metrics,
+        clock: Clock,
+        default_timeout_s: float = 60.0,
+        max_calls: int = 1024,
+    ) -> None:
+        self.authenticator = authenticator
+        self.metrics = metrics
+        self.clock = clock
+        self.default_timeout_s = default_timeout_s
+        self.max_calls = max_calls
+        self.in_work = 0
+        self.draining = False
+
+    def admit(self, service: str) -> None:
+        """Refuse the call when the server drains or has all the calls it can hold."""
+        if self.draining:
+            self.metrics.refused.labels(service, Reason.SHUTTING_DOWN.name).inc()
+            raise ServiceError("the server is shutting down", reason=Reason.SHUTTING_DOWN, retry_after_s=1.0)
+        if self.in_work >= self.max_calls:
+            self.metrics.refused.labels(service, Reason.OVERLOADED.name).inc()
+            raise Overloaded(f"the server has {self.max_calls} calls in work; retry later", retry_after_s=1.0)
+
+
+class HasEdge(Protocol):
+    @property
+    def edge(self) -> Edge: ...
+
+
+def rpc(role: Role, *, timeout_s: float | None = None) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make a servicer method of `async def method(self, call: Call, request) -> Response`, or of an async generator.
+
+    `timeout_s` is the deadline of a call that brings none (default: the edge's); streams that a client may leave
+    open pass a large one. The method must be annotated with the message it returns or yields.
+    """
+
+    def decorate(method: Callable[..., Any]) -> Callable[..., Any]:
+        if inspect.isasyncgenfunction(method):
+            return _stream(method, role, timeout_s)
+        return _unary(method, role, timeout_s)
+
+    return decorate
+
+
+def _unary(method: Callable[..., Any], role: Role, timeout_s: float | None) -> Callable[..., Any]:
+    @functools.wraps(method)
+    async def serve(self: HasEdge, request: Any, context: Context) -> Any:
+        guard = _Guard(self, method.__name__, context, timeout_s)
+        with guard:
+            call = guard.open(role)
+            async with asyncio.timeout(call.deadline.remaining_s()) as limit:
+                guard.limit = limit
+                return await method(self, call, request)
+        return _empty_reply(method)
+
+    return serve
+
+
+def _stream(method: Callable[..., Any], role: Role, timeout_s: float | None) -> Callable[..., Any]:
+    @functools.wraps(method)
+    async def serve(self: HasEdge, request: Any, context: Context) -> AsyncIterator[Any]:
+        guard = _Guard(self, method.__name__, context, timeout_s)
+        with guard:
+            call = guard.open(role)
+            async with asyncio.timeout(call.deadline.remaining_s()) as limit:
+                guard.limit = limit
+                async for reply in method(self, call, request):
+                    yield reply
+
+    return serve
+
+
+class _Guard:
+    """One call from admission to its last word: a context manager that swallows every failure it has reported."""
+
+    def __init__(self, servicer: HasEdge, method: str, context: Context, timeout_s: float | None) -> None:
+        self._edge = servicer.edge
+        self._service = _service_label(servicer)
+        self._method = method
+        self._context = context
+        self._timeout_s = timeout_s or self._edge.default_timeout_s
+        self._metadata = _metadata(context)
+        self._request_id = self._metadata.get(REQUEST_ID, "")[:128] or secrets.token_hex(8)
+        self._started = self._edge.clock.monotonic()
+        self._admitted = False
+        self.limit: asyncio.Timeout | None = None
+
+    def open(self, role: Role) -> Call:
+        edge = self._edge
+        principal = edge.authenticator.authenticate(self._metadata)
+        require(principal, role)
+        edge.admit(self._service)
+        self._admitted = True
+        edge.in_work += 1
+        edge.metrics.calls_in_work.labels(self._service).inc()
+        structlog.contextvars.bind_contextvars(request_id=self._request_id, tenant=principal.tenant_id)
+        remaining = _time_remaining(self._context)
+        deadline = Deadline.after(self._timeout_s if remaining is None else remaining, edge.clock)
+        return Call(request_id=self._request_id, principal=principal, deadline=deadline)
+
+    def __enter__(self) -> "_Guard":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if self._admitted:
+            self._edge.in_work -= 1
+            self._edge.metrics.calls_in_work.labels(self._service).dec()
+        if error is None:
+            self._end("OK")
+            self._trail(())
+            return False
+        if isinstance(error, asyncio.CancelledError | GeneratorExit):
+            self._end("CANCELLED")
+            return False
+        if not isinstance(error, Exception):
+            return False
+        self._report(self._translate(error))
+        return True
+
+    def _translate(self, error: Exception) -> ServiceError:
+        if isinstance(error, ServiceError):
+            return error
+        if isinstance(error, TimeoutError) and self.limit is not None and self.limit.expired():
+            return DeadlineExceeded("the deadline passed before the work was done")
+        _log.error("rpc_defect", service=self._service, method=self._method, exc_info=error)
+        return ServiceError(f"internal error; report request id {self._request_id}", reason=Reason.INTERNAL)
+
+    def _report(self, error: ServiceError) -> None:
+        code = status_code(error)
+        status = to_status(error, self._request_id)
+        self._context.set_code(code)
+        self._context.set_details(status.message)
+        self._trail(((STATUS_TRAILER, status.SerializeToString()),))
+        self._end(code.name)
+        _log.info(
+            "rpc_failed",
+            service=self._service,
+            method=self._method,
+            reason=error.error_reason.name,
+            message=error.message,
+        )
+
+    def _trail(self, more: tuple[tuple[str, str | bytes], ...]) -> None:
+        self._context.set_trailing_metadata(((REQUEST_ID, self._request_id), *more))
+
+    def _end(self, code: str) -> None:
+        metrics = self._edge.metrics
+        metrics.calls.labels(self._service, self._method, code).inc()
+        metrics.call_seconds.labels(self._service, self._method).observe(self._edge.clock.monotonic() - self._started)
+
+
+def _empty_reply(method: Callable[..., Any]) -> Any:
+    """An empty message of the declared type: what is returned beside a status that is not OK is not sent, but must be
+    serialisable for Ray Serve."""
+    reply_type = typing.get_type_hints(method)["return"]
+    return reply_type()
+
+
+def _service_label(servicer: object) -> str:
+    return type(servicer).__name__.removesuffix("Servicer")
+
+
+def _metadata(context: Context) -> Mapping[str, str]:
+    pairs = context.invocation_metadata() or ()
+    return {str(key).lower(): str(value) for key, value in pairs if not str(key).endswith("-bin")}
+
+
+def _time_remaining(context: Context) -> float | None:
+    """Seconds until the client's own deadline; None when it set none, or the context cannot tell (Ray Serve)."""
+    ask = getattr(context, "time_remaining", None)
+    if ask is None:
+        return None
+    remaining = ask()
+    return None if remaining is None else max(0.0, float(remaining))

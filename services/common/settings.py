@@ -1,0 +1,66 @@
+"""Settings every server has, read from the environment (`PERGAMON_<FIELD>`) and nowhere else."""
+
+import ipaddress
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, SecretStr, model_validator
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+def default_models_dir() -> Path:
+    return Path.home() / ".cache" / "pergamon" / "models"
+
+
+def default_data_dir() -> Path:
+    return Path.home() / ".local" / "share" / "pergamon"
+
+
+class ServerSettings(BaseSettings):
+    """What a gRPC server of the product can be told. Durations are in seconds, sizes in MiB."""
+
+    model_config = SettingsConfigDict(env_prefix="PERGAMON_", extra="ignore", frozen=True)
+
+    host: str = "127.0.0.1"
+    port: int = Field(default=7700, ge=0, le=65535)
+    metrics_port: int = Field(default=9700, ge=0, le=65535, description="Prometheus over HTTP; 0 switches it off.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
+    log_format: Literal["text", "json"] = "text"
+    max_message_mib: int = Field(default=64, ge=1, le=1024)
+    max_calls: int = Field(default=1024, ge=1, description="Calls in work at once, over all methods.")
+    default_timeout_s: float = Field(default=60.0, gt=0, description="For calls without a deadline of their own.")
+    drain_seconds: float = Field(default=20.0, ge=0)
+    health_interval_s: float = Field(default=5.0, gt=0)
+    api_keys_file: Path | None = None
+    service_token_file: Path | None = Field(default=None, description="Shared by the services of one deployment.")
+    tls_cert_file: Path | None = None
+    tls_key_file: Path | None = None
+    tls_client_ca_file: Path | None = Field(default=None, description="Set: clients must show a certificate of it.")
+
+    @model_validator(mode="after")
+    def _safe_to_expose(self) -> "ServerSettings":
+        if self.api_keys_file is None and not is_loopback(self.host):
+            raise ValueError(
+                f"host {self.host} is reachable from outside and no API keys are configured: "
+                "set PERGAMON_API_KEYS_FILE, or listen on 127.0.0.1"
+            )
+        if (self.tls_cert_file is None) != (self.tls_key_file is None):
+            raise ValueError("set both PERGAMON_TLS_CERT_FILE and PERGAMON_TLS_KEY_FILE, or neither")
+        if self.tls_client_ca_file is not None and self.tls_cert_file is None:
+            raise ValueError("PERGAMON_TLS_CLIENT_CA_FILE needs a server certificate too")
+        return self
+
+    def service_token(self) -> SecretStr:
+        """The token with which services of one deployment call each other; empty when none is set."""
+        if self.service_token_file is None:
+            return SecretStr("")
+        return SecretStr(self.service_token_file.read_text(encoding="utf-8").strip())
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
