@@ -1,0 +1,38 @@
+"""The edge of every engine method: whatever goes wrong inside becomes a gRPC status here, never a traceback."""
+
+import functools
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+
+from services.engine.errors import EngineError, from_edge
+
+Servicer = TypeVar("Servicer")
+Request = TypeVar("Request")
+Reply = TypeVar("Reply")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+_log = logging.getLogger("pergamon.engine")
+
+
+def method(
+    call: Callable[[Servicer, Request], Awaitable[Reply]],
+) -> Callable[[Servicer, Request, Context], Awaitable[Reply]]:
+    """Turn `async def call(self, request)` into a servicer method that answers failures with a status."""
+
+    @functools.wraps(call)
+    async def serve(self: Servicer, request: Request, context: Context) -> Reply:
+        try:
+            return await call(self, request)
+        except EngineError as error:
+            failure = error
+        except Exception as error:  # qdrant-edge raises plain Exception; this is the RPC edge
+            failure = from_edge(error)
+            if failure.code is grpc.StatusCode.INTERNAL:
+                _log.exception("%s failed", call.__name__)
+        await context.abort(failure.code, failure.message)
+        raise AssertionError  # abort always raises
+
+    return serve
