@@ -1,0 +1,1 @@
+"""Writers that turn the Markdown sources of the example company into PDF and DOCX files."""
