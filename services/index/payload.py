@@ -1,0 +1,181 @@
+"""What a point carries beside its vectors, and how it is read back.
+
+Top level: identity (`kb_id`, `index_version`, `doc_version`, `document_id`, `ordinal`, hashes), `hit` (the identity
+packed into one string: all that a search returns, because every payload value costs time on the way), the passage, and
+what filters ask for:
+- `meta.<field>`: document fields. Empty ones are left out. Truth values are 0 and 1: the embedded engine cannot match
+  booleans.
+- `words.<field>`: folded words of the text fields (`services.index.words`).
+- `label_terms`: for each label its key (if not empty), `key=type:value`, and `key~word` for each word of a text.
+- `label_numbers.<key>`: numeric labels once more, for ranges.
+"""
+
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from qdrant_client import grpc as q
+from qdrant_client.conversions.conversion import json_to_value, payload_to_grpc
+
+from services.common.errors import InvalidRequest
+from services.domain.blocks import BoundingBox
+from services.domain.chunks import Chunk
+from services.domain.ids import DocumentId, DocVersionId, IndexVersionId, KnowledgeBaseId
+from services.index.types import Hit, IndexedDocument, StoredPassage, point_id
+from services.index.words import stored_words
+
+HIT_KEY = "hit"
+#: Fields whose words a text filter can ask for.
+TEXT_FIELDS = ("name", "title", "author", "language", "document_type", "source_url", "tags")
+
+_PLAIN_LABEL_CHAR = re.compile(r"[A-Za-z0-9-]")
+
+
+def embed_hash(text: str) -> str:
+    """The key under which the vector of an embedding text is found again: its sha256 in hex."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def label_key(key: str) -> str:
+    """A label's key as a payload key: `_` doubled, anything but ASCII letters, digits and `-` as `_x<hex>_`."""
+    return "".join(c if _PLAIN_LABEL_CHAR.match(c) else "__" if c == "_" else f"_x{ord(c):x}_" for c in key)
+
+
+def label_term(key: str, value: str | int | float | bool) -> str:
+    """The term of a label that holds `value`. Numbers compare by value (1 is 1.0), truth values are no numbers."""
+    match value:
+        case bool():
+            return f"{label_key(key)}=b:{int(value)}"
+        case str():
+            return f"{label_key(key)}=s:{value}"
+        case int() | float():
+            return f"{label_key(key)}=n:{int(value) if value == math.floor(value) else repr(value)}"
+
+
+def metadata_payload(document: IndexedDocument) -> dict[str, q.Value]:
+    """The keys that change with a document's metadata, always all four, so that setting them replaces what was there.
+
+    InvalidRequest for a label that is not finite.
+    """
+    meta = document.metadata
+    fields: dict[str, Any] = {
+        "name": document.name,
+        "title": meta.title,
+        "author": meta.author,
+        "language": meta.language,
+        "document_type": meta.document_type,
+        "source_url": meta.source_url,
+        "tags": [tag for tag in meta.tags if tag],
+        "created_time": time_text(meta.created_time) if meta.created_time else "",
+        "updated_time": time_text(meta.updated_time) if meta.updated_time else "",
+    }
+    fields = {key: value for key, value in fields.items() if value}
+    fields["authoritative"] = int(meta.authoritative)
+    if document.page_count is not None:
+        fields["page_count"] = document.page_count
+    texts = {key: " ".join(fields["tags"]) if key == "tags" else fields[key] for key in TEXT_FIELDS if key in fields}
+    words = {key: found for key, text in texts.items() if (found := stored_words(text))}
+    terms, numbers = _labels(meta.labels)
+    return payload_to_grpc({"meta": fields, "words": words, "label_terms": terms, "label_numbers": numbers})
+
+
+def _labels(labels: Mapping[str, str | int | float | bool]) -> tuple[list[str], dict[str, int | float]]:
+    terms: list[str] = []
+    numbers: dict[str, int | float] = {}
+    for key, value in labels.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise InvalidRequest(f"label {key[:80]!r} is {value}; a number must be finite")
+        terms.append(label_term(key, value))
+        if value != "" or isinstance(value, bool | int | float):
+            terms.append(label_key(key))
+        if isinstance(value, str):
+            terms.extend(f"{label_key(key)}~{word}" for word in stored_words(value))
+        elif not isinstance(value, bool):
+            numbers[label_key(key)] = value
+    return terms, numbers
+
+
+def time_text(moment: datetime) -> str:
+    """RFC 3339 in UTC with microseconds; a time without zone is taken as UTC."""
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return aware.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+def point_payload(document: IndexedDocument, chunk: Chunk, shared: Mapping[str, q.Value]) -> dict[str, q.Value]:
+    """The payload of one chunk; `shared` is the document's `metadata_payload`, converted once."""
+    hit = f"{document.doc_version}|{chunk.ordinal}|{chunk.content_hash}|{document.document_id}"
+    own: dict[str, Any] = {
+        "kb_id": document.kb_id,
+        "index_version": document.index_version,
+        "doc_version": document.doc_version,
+        "document_id": document.document_id,
+        "ordinal": chunk.ordinal,
+        "content_hash": chunk.content_hash,
+        "embed_hash": embed_hash(chunk.embedding_text),
+        HIT_KEY: hit,
+        "text": chunk.text,
+        "prefix": chunk.prefix,
+        "section": list(chunk.section),
+        "first_page": chunk.first_page,
+        "last_page": chunk.last_page,
+        "boxes": [[box.page, float(box.x0), float(box.y0), float(box.x1), float(box.y1)] for box in chunk.boxes],
+        "start": chunk.start,
+        "end": chunk.end,
+        "word_count": chunk.word_count,
+        "token_count": chunk.token_count,
+    }
+    return {**shared, **{key: json_to_value(value) for key, value in own.items()}}
+
+
+def read_hit(point: q.ScoredPoint) -> Hit:
+    doc_version, ordinal, content_hash, document_id = point.payload[HIT_KEY].string_value.split("|", 3)
+    return Hit(
+        point_id=point.id.uuid,
+        score=point.score,
+        doc_version=DocVersionId(int(doc_version)),
+        document_id=DocumentId(document_id),
+        ordinal=int(ordinal),
+        content_hash=content_hash,
+    )
+
+
+def read_passage(payload: Mapping[str, q.Value]) -> StoredPassage:
+    """A point's payload as it was written by `point_payload`."""
+    index_version = IndexVersionId(payload["index_version"].integer_value)
+    doc_version = DocVersionId(payload["doc_version"].integer_value)
+    ordinal = payload["ordinal"].integer_value
+    return StoredPassage(
+        point_id=point_id(index_version, doc_version, ordinal),
+        kb_id=KnowledgeBaseId(payload["kb_id"].string_value),
+        index_version=index_version,
+        document_id=DocumentId(payload["document_id"].string_value),
+        doc_version=doc_version,
+        ordinal=ordinal,
+        text=payload["text"].string_value,
+        prefix=payload["prefix"].string_value,
+        section=tuple(part.string_value for part in payload["section"].list_value.values),
+        first_page=_optional_int(payload["first_page"]),
+        last_page=_optional_int(payload["last_page"]),
+        boxes=tuple(_read_box(box.list_value.values) for box in payload["boxes"].list_value.values),
+        start=payload["start"].integer_value,
+        end=payload["end"].integer_value,
+        word_count=payload["word_count"].integer_value,
+        token_count=payload["token_count"].integer_value,
+        content_hash=payload["content_hash"].string_value,
+    )
+
+
+def _optional_int(value: q.Value) -> int | None:
+    return value.integer_value if value.WhichOneof("kind") == "integer_value" else None
+
+
+def _read_box(values: Sequence[q.Value]) -> BoundingBox:
+    page, x0, y0, x1, y1 = values
+    return BoundingBox(
+        page=page.integer_value, x0=x0.double_value, y0=y0.double_value, x1=x1.double_value, y1=y1.double_value
+    )
