@@ -1,0 +1,129 @@
+"""How every call is made: deadline, metadata, retries, and one kind of error."""
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+import grpc
+from grpc import aio
+
+from pergamon.client._retry import RetryPolicy, Timing
+from pergamon.client.errors import DeadlineExceededError, PergamonError, error_from_rpc
+
+#: Budget of calls whose length is the caller's affair (uploads, streams), where the caller names none.
+STREAM_TIMEOUT_S = 3600.0
+
+Request = TypeVar("Request")
+Response = TypeVar("Response")
+Metadata = tuple[tuple[str, str], ...]
+
+
+@contextmanager
+def errors_of_call(request_id: str) -> Generator[None, None, None]:
+    """Turn failures of gRPC into PergamonError; the cancellation of the calling task stays what it is."""
+    try:
+        yield
+    except aio.AioRpcError as failure:
+        raise error_from_rpc(failure, request_id) from failure
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        message = "the client was closed during the call"
+        raise PergamonError(grpc.StatusCode.CANCELLED, "", message, request_id=request_id) from None
+
+
+@dataclass(slots=True)
+class CallContext:
+    """One call over all of its attempts: its id, what travels with it, and what is left of its time."""
+
+    request_id: str
+    metadata: Metadata
+    deadline: float
+    timing: Timing
+    retry: RetryPolicy
+    attempt: int = 1
+
+    def left_s(self) -> float:
+        """Seconds to the deadline. Raises DeadlineExceededError when there are none."""
+        left = self.deadline - self.timing.now()
+        if left <= 0:
+            message = "the time budget of the call is used up"
+            raise DeadlineExceededError(grpc.StatusCode.DEADLINE_EXCEEDED, "", message, request_id=self.request_id)
+        return left
+
+    async def wait_to_retry(self, error: PergamonError) -> None:
+        """Wait until the next attempt is due. Raises `error` when there shall be none."""
+        left = self.deadline - self.timing.now()
+        delay = self.retry.delay_s(error, attempt=self.attempt, left_s=left, chance=self.timing.chance())
+        if delay is None:
+            raise error
+        await self.timing.sleep(delay)
+        self.attempt += 1
+
+
+class Calls:
+    """Makes the calls of one client."""
+
+    def __init__(self, *, timeout_s: float, api_key: str | None, retry: RetryPolicy, timing: Timing) -> None:
+        self._timeout_s = _checked(timeout_s)
+        self._credentials: Metadata = (("authorization", f"Bearer {_checked_key(api_key)}"),) if api_key else ()
+        self._retry = retry
+        self._timing = timing
+
+    def begin(self, timeout_s: float | None, default_s: float | None = None) -> CallContext:
+        """Start the clock of a call; `timeout_s` None: `default_s`, else the client's default."""
+        budget = _checked(timeout_s) if timeout_s is not None else default_s or self._timeout_s
+        request_id = uuid.uuid4().hex
+        return CallContext(
+            request_id=request_id,
+            metadata=(*self._credentials, ("x-request-id", request_id)),
+            deadline=self._timing.now() + budget,
+            timing=self._timing,
+            retry=self._retry,
+        )
+
+    async def unary(
+        self,
+        method: aio.UnaryUnaryMultiCallable[Request, Response],
+        request: Request,
+        *,
+        timeout_s: float | None,
+        repeatable: bool = True,
+    ) -> Response:
+        """Call a unary method; `repeatable` says that doing it twice does no harm."""
+        call = self.begin(timeout_s)
+
+        async def attempt() -> Response:
+            return await method(request, timeout=call.left_s(), metadata=call.metadata)
+
+        return await self.attempts(call, attempt, repeatable=repeatable)
+
+    async def attempts(
+        self, call: CallContext, attempt: Callable[[], Awaitable[Response]], *, repeatable: bool
+    ) -> Response:
+        """Run `attempt` until it succeeds, the policy gives up, or the deadline passes."""
+        while True:
+            try:
+                with errors_of_call(call.request_id):
+                    return await attempt()
+            except PergamonError as error:
+                if not repeatable:
+                    raise
+                await call.wait_to_retry(error)
+
+
+def _checked(timeout_s: float) -> float:
+    if not timeout_s > 0:
+        raise ValueError(f"timeout_s is {timeout_s}; it must be above 0")
+    return timeout_s
+
+
+def _checked_key(api_key: str) -> str:
+    # gRPC would refuse such a key too, with the key in the message.
+    if not (api_key.isascii() and api_key.isprintable()) or " " in api_key:
+        raise ValueError("api_key holds characters that cannot travel in a header; use printable ASCII without spaces")
+    return api_key

@@ -1,0 +1,181 @@
+"""The methods of the embedder."""
+
+import asyncio
+import hashlib
+from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from functools import cached_property
+
+from grpc import aio
+
+from pergamon.client._calls import STREAM_TIMEOUT_S, errors_of_call
+from pergamon.client._core import ServiceMethods
+from pergamon.embedder.v1 import embedder_pb2 as pb
+from pergamon.embedder.v1.embedder_pb2_grpc import EmbedderServiceStub
+from pergamon.type.v1.model_pb2 import Model
+from pergamon.type.v1.vectors_pb2 import DataType
+
+
+def embed_request(
+    texts: Sequence[str],
+    *,
+    input_type: pb.InputType.ValueType = pb.INPUT_TYPE_PASSAGE,
+    dense: bool = True,
+    dense_model: str = "",
+    sparse: bool = False,
+    sparse_model: str = "",
+    bm25_average_length: float = 0.0,
+    language: str = "",
+    truncation: pb.Truncation.ValueType = pb.TRUNCATION_FAIL,
+    priority: pb.Priority.ValueType = pb.PRIORITY_INTERACTIVE,
+    data_type: DataType.ValueType = DataType.DATA_TYPE_FLOAT32,
+) -> pb.EmbedRequest:
+    """A batch of texts to embed, for `embed_stream`; the arguments are those of `embed`."""
+    if isinstance(texts, str):
+        raise TypeError("texts is one string; pass a list of strings")
+    return pb.EmbedRequest(
+        texts=texts,
+        input_type=input_type,
+        truncation=truncation,
+        priority=priority,
+        dense=pb.DenseOutput(model=dense_model, data_type=data_type) if dense else None,
+        sparse=pb.SparseOutput(model=sparse_model, bm25_average_length=bm25_average_length, language=language)
+        if sparse
+        else None,
+    )
+
+
+class EmbedderMethods(ServiceMethods):
+    """Turns texts into vectors."""
+
+    @cached_property
+    def _embedder(self):
+        return EmbedderServiceStub(self._channels.of("embedder"))
+
+    async def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        input_type: pb.InputType.ValueType = pb.INPUT_TYPE_PASSAGE,
+        dense: bool = True,
+        dense_model: str = "",
+        sparse: bool = False,
+        sparse_model: str = "",
+        bm25_average_length: float = 0.0,
+        language: str = "",
+        truncation: pb.Truncation.ValueType = pb.TRUNCATION_FAIL,
+        priority: pb.Priority.ValueType = pb.PRIORITY_INTERACTIVE,
+        data_type: DataType.ValueType = DataType.DATA_TYPE_FLOAT32,
+        timeout_s: float | None = None,
+    ) -> pb.EmbedResponse:
+        """Embed 1 to 1,024 texts; `reports[i].error` says which of them have no vector.
+
+        An empty model name means the server's default. `bm25_average_length` (terms) and `language` (ISO 639-1) concern
+        BM25 only.
+
+        >>> response = await client.embed(["a passage"], input_type=InputType.INPUT_TYPE_PASSAGE)
+        >>> vectors = rows(response.dense)
+        >>> len(vectors) == 1 and len(vectors[0]) == response.dense.dimensions
+        True
+        """
+        request = embed_request(
+            texts,
+            input_type=input_type,
+            dense=dense,
+            dense_model=dense_model,
+            sparse=sparse,
+            sparse_model=sparse_model,
+            bm25_average_length=bm25_average_length,
+            language=language,
+            truncation=truncation,
+            priority=priority,
+            data_type=data_type,
+        )
+        return await self._calls.unary(self._embedder.Embed, request, timeout_s=timeout_s)
+
+    async def embed_stream(
+        self, requests: AsyncIterable[pb.EmbedStreamRequest], *, timeout_s: float | None = None
+    ) -> AsyncIterator[pb.EmbedStreamResponse]:
+        """Embed batch after batch; replies come in the order of the requests, each with a response or an error.
+
+        Requests are taken from `requests` only as fast as replies are read. `timeout_s` is for the whole stream; unset:
+        an hour. A stream that breaks is not repeated: go on after the last id that was answered. An exception of
+        `requests` is raised here.
+        """
+        call = self._calls.begin(timeout_s, STREAM_TIMEOUT_S)
+        stream = self._embedder.EmbedStream(timeout=call.left_s(), metadata=call.metadata)
+        sending = asyncio.create_task(_send_all(stream, requests))
+        try:
+            while True:
+                try:
+                    with errors_of_call(call.request_id):
+                        reply = await stream.read()
+                except Exception:
+                    _raise_failure_of(sending)
+                    raise
+                if not isinstance(reply, pb.EmbedStreamResponse):
+                    return
+                yield reply
+        finally:
+            sending.cancel()
+            stream.cancel()
+            await asyncio.gather(sending, return_exceptions=True)
+
+    async def tokenize(
+        self,
+        texts: Sequence[str],
+        *,
+        model: str = "",
+        input_type: pb.InputType.ValueType = pb.INPUT_TYPE_PASSAGE,
+        include_ids: bool = False,
+        timeout_s: float | None = None,
+    ) -> pb.TokenizeResponse:
+        """Count the tokens of texts as the model would see them, prefix and special tokens included."""
+        if isinstance(texts, str):
+            raise TypeError("texts is one string; pass a list of strings")
+        request = pb.TokenizeRequest(model=model, texts=texts, input_type=input_type, include_ids=include_ids)
+        return await self._calls.unary(self._embedder.Tokenize, request, timeout_s=timeout_s)
+
+    async def get_tokenizer(self, sha256: str, *, timeout_s: float | None = None) -> bytes:
+        """tokenizer.json with this sha256 (hex), to count tokens locally. Raises ValueError when other bytes arrive."""
+        call = self._calls.begin(timeout_s)
+
+        async def attempt() -> bytes:
+            request = pb.GetTokenizerRequest(sha256=sha256)
+            stream = self._embedder.GetTokenizer(request, timeout=call.left_s(), metadata=call.metadata)
+            return b"".join([piece.data async for piece in stream])
+
+        content = await self._calls.attempts(call, attempt, repeatable=True)
+        received = hashlib.sha256(content).hexdigest()
+        if received != sha256.lower():
+            raise ValueError(f"the tokenizer received has sha256 {received}, not {sha256}")
+        return content
+
+    async def list_embedding_models(self, *, timeout_s: float | None = None) -> list[Model]:
+        """The models the embedder serves, the default dense model first."""
+        response = await self._calls.unary(self._embedder.ListModels, pb.ListModelsRequest(), timeout_s=timeout_s)
+        return list(response.models)
+
+    async def get_embedding_model(self, model: str, *, timeout_s: float | None = None) -> Model:
+        """Describe one model of the embedder, by name or alias."""
+        request = pb.GetModelRequest(model=model)
+        return (await self._calls.unary(self._embedder.GetModel, request, timeout_s=timeout_s)).model
+
+
+async def _send_all(
+    stream: aio.StreamStreamCall[pb.EmbedStreamRequest, pb.EmbedStreamResponse],
+    requests: AsyncIterable[pb.EmbedStreamRequest],
+) -> None:
+    try:
+        async for request in requests:
+            await stream.write(request)
+        await stream.done_writing()
+    except (aio.AioRpcError, asyncio.InvalidStateError):
+        return  # the stream has ended; the reader learns why
+    except BaseException:
+        stream.cancel()  # wakes the reader, which raises what happened here
+        raise
+
+
+def _raise_failure_of(sending: asyncio.Task[None]) -> None:
+    if sending.done() and not sending.cancelled() and (failure := sending.exception()):
+        raise failure
