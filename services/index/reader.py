@@ -57,7 +57,7 @@ class IndexReader:
     async def fetch(
         self, schema: CollectionSchema, kb_id: KnowledgeBaseId, point_ids: Sequence[str], *, timeout_s: float
     ) -> dict[str, StoredPassage]:
-        """The passages of points of this knowledge base, by point id; those that are gone, or another's, are missing."""
+        """Passages of points of this knowledge base, by point id; those that are gone, or another's, are missing."""
         if len(point_ids) > MAX_FETCH:
             raise InvalidRequest(f"{len(point_ids)} passages asked for at once, at most {MAX_FETCH}")
         if not point_ids:

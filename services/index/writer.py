@@ -134,12 +134,12 @@ class IndexWriter:
     ) -> dict[DocVersionId, int]:
         """The document versions that have points, and how many: what a clean-up compares with the catalogue."""
         hits = await self._facet(schema, "doc_version", corpus_filter(kb_id), Deadline(timeout_s))
-        return {DocVersionId(hit.value.integer_value): hit.count for hit in hits}
+        return {DocVersionId(hit.value.integer_value): hit.count for hit in hits if hit.count}
 
     async def knowledge_bases(self, schema: CollectionSchema, *, timeout_s: float) -> dict[KnowledgeBaseId, int]:
         """The knowledge bases that have points in the collection, and how many."""
         hits = await self._facet(schema, "kb_id", None, Deadline(timeout_s))
-        return {KnowledgeBaseId(hit.value.string_value): hit.count for hit in hits}
+        return {KnowledgeBaseId(hit.value.string_value): hit.count for hit in hits if hit.count}
 
     async def vectors_by_hash(
         self,
