@@ -52,14 +52,18 @@ def han_of(runs: list[str]) -> list[str]:
 
 
 def run_terms(run: str) -> Iterator[str]:
-    """Overlapping pairs of the characters of a run (clusters, and triples too, for Thai and its neighbours)."""
+    """Overlapping pairs of the characters of a run (clusters, and triples too, for Thai and its neighbours).
+
+    A run of one character that is not Chinese is its own term; Chinese ones count singly anyway, see the encoder.
+    """
     if "\u0e00" <= run[0] < "\u1800":
         clusters = _CLUSTER.findall(run)
         yield from _grams(clusters, 2)
         if len(clusters) > 2:
             yield from _grams(clusters, 3)
     elif len(run) == 1:
-        yield run
+        if not _HAN.match(run):
+            yield run
     else:
         yield from map(str.__add__, run, run[1:])
 
