@@ -35,7 +35,8 @@ def add_footnotes(document: Document, notes: list[str]) -> None:
         "<w:p><w:r><w:continuationSeparator/></w:r></w:p></w:footnote>"
     )
     bodies = "".join(_footnote(number, text) for number, text in enumerate(notes, start=1))
-    xml = f'<?xml version="1.0" encoding="UTF-8" standalone="yes"?><w:footnotes xmlns:w="{_W}">{separators}{bodies}</w:footnotes>'
+    declaration = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>'
+    xml = f'{declaration}<w:footnotes xmlns:w="{_W}">{separators}{bodies}</w:footnotes>'
     part = Part(PackURI("/word/footnotes.xml"), _FOOTNOTES_TYPE, xml.encode(), document.part.package)
     document.part.relate_to(part, RELATIONSHIP_TYPE.FOOTNOTES)
 
@@ -43,7 +44,8 @@ def add_footnotes(document: Document, notes: list[str]) -> None:
 def _footnote(number: int, text: str) -> str:
     return (
         f'<w:footnote w:id="{number}"><w:p><w:r><w:rPr><w:vertAlign w:val="superscript"/></w:rPr><w:footnoteRef/></w:r>'
-        f'<w:r><w:rPr><w:sz w:val="17"/></w:rPr><w:t xml:space="preserve"> {escape(text)}</w:t></w:r></w:p></w:footnote>'
+        f'<w:r><w:rPr><w:sz w:val="17"/></w:rPr><w:t xml:space="preserve"> {escape(text)}</w:t></w:r>'
+        "</w:p></w:footnote>"
     )
 
 

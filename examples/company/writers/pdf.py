@@ -19,6 +19,7 @@ CELL_PAD_PT = 4.0
 MIN_ROOM_PT = 30.0
 HEADING_ROOM_PT = 62.0
 WORD_PT = 4.9
+SHORT_TABLE_PT = 260.0
 ENDLESS_PT = 20_000.0
 
 Colour = tuple[float, float, float]
@@ -74,7 +75,7 @@ class _Layout:
         self._page_total = page_total
         self._accent = _colour(self._meta.get("accent", "#8a3b12"))
         self._tint: Colour = tuple(1 - (1 - part) * 0.13 for part in self._accent)  # type: ignore[assignment]
-        self._css = _css(self._meta.get("accent", "#8a3b12"), chinese=self._meta.get("language") == "zh")
+        self._css = _css(self._meta)
         self.buffer = io.BytesIO()
         self._writer = pymupdf.DocumentWriter(self.buffer)
         self.pages: list[_Sheet] = []
@@ -88,8 +89,9 @@ class _Layout:
         """Lay out everything and close the file in `buffer`."""
         self._begin_page()
         self._title()
-        for block in self._source.blocks:
-            self._place(block)
+        blocks = self._source.blocks
+        for block, following in zip(blocks, (*blocks[1:], None), strict=True):
+            self._place(block, following)
         self._writer.end_page()
         self._writer.close()
         return self
@@ -140,12 +142,12 @@ class _Layout:
         self.pages[-1].rules.append((MARGIN_PT, PAGE.x1 - MARGIN_PT, bottom + 7, self._accent, 1.6))
         self._top = self._y = bottom + 20
 
-    def _place(self, block: Block) -> None:
+    def _place(self, block: Block, following: Block | None) -> None:
         match block:
             case PageBreak():
                 self._begin_page()
             case Heading():
-                self._heading(block)
+                self._heading(block, following)
             case Prose():
                 self._flow(block.html)
             case Callout():
@@ -153,15 +155,26 @@ class _Layout:
             case Table():
                 self._table(block)
 
-    def _heading(self, block: Heading) -> None:
+    def _heading(self, block: Heading, following: Block | None) -> None:
         if self._y > self._top:
             self._y += 9.0 if block.level == 1 else 4.0
         html = f"<h{block.level}>{inline_html(block.inline)}</h{block.level}>"
-        if self._y + self._height(html, self._width) + HEADING_ROOM_PT > BOTTOM_PT:
+        room = self._room(following)
+        if self._y + self._height(html, self._width) + room + 8 > BOTTOM_PT:
             self._next_column()
         self.outline.append([block.level, inline_text(block.inline), len(self.pages)])
         rect = pymupdf.Rect(self._x, self._y, self._x + self._width, ENDLESS_PT)
         self._y = self._draw(html, rect) + 4.0
+
+    def _room(self, following: Block | None) -> float:
+        """What must fit below a heading for it to stay on this page."""
+        match following:
+            case Table():
+                return self._table_room(following)
+            case Heading():
+                return HEADING_ROOM_PT + 30
+            case _:
+                return HEADING_ROOM_PT
 
     def _flow(self, html: str) -> None:
         story = self._story(html)
@@ -188,19 +201,27 @@ class _Layout:
         self._y = box.y1 + 9.0
 
     def _table(self, table: Table) -> None:
-        widths = _column_widths(table, self._width)
-        header = self._row_height(table.header, widths, bold=True)
-        first = self._row_height(table.rows[0], widths, bold=False)
-        if self._y + header + first > BOTTOM_PT:
+        if self._y + self._table_room(table) > BOTTOM_PT:
             self._next_column()
+        widths = _column_widths(table, self._width)
+        header, *heights = self._row_heights(table, widths)
         self._row(table, table.header, widths, header, bold=True)
-        for row in table.rows:
-            height = self._row_height(row, widths, bold=False)
-            if self._y + height > BOTTOM_PT:
+        for number, (row, height) in enumerate(zip(table.rows, heights, strict=True)):
+            last_two = sum(heights[number:]) if number == len(heights) - 2 else height
+            if self._y + last_two > BOTTOM_PT:
                 self._next_column()
                 self._row(table, table.header, widths, header, bold=True)
             self._row(table, row, widths, height, bold=False)
         self._y += 11.0
+
+    def _table_room(self, table: Table) -> float:
+        """The height a table asks for before it starts: all of a short one, header and two rows of a long one."""
+        heights = self._row_heights(table, _column_widths(table, self._width))
+        return sum(heights) if sum(heights) <= SHORT_TABLE_PT else sum(heights[:3])
+
+    def _row_heights(self, table: Table, widths: list[float]) -> list[float]:
+        rows = (self._row_height(row, widths, bold=False) for row in table.rows)
+        return [self._row_height(table.header, widths, bold=True), *rows]
 
     def _row(self, table: Table, row: tuple[object, ...], widths: list[float], height: float, *, bold: bool) -> None:
         sheet, x = self.pages[-1], self._x
@@ -272,17 +293,23 @@ def _colour(code: str) -> Colour:
     return red, green, blue
 
 
-def _css(accent: str, *, chinese: bool) -> str:
-    return "\n".join(_rules(accent, "1.55" if chinese else "1.38"))
+def _css(meta: dict[str, str]) -> str:
+    leading = "1.55" if meta.get("language") == "zh" else "1.4"
+    rules = [*_rules(meta.get("accent", "#8a3b12"), meta.get("size", "9.6"), leading)]
+    if meta.get("language") == "zh":
+        # The Chinese font has no bold: Latin letters in a heading must not be bolder than their neighbours.
+        rules.append("h1, h2, h3, p.cell b {font-weight: normal}")
+    return "\n".join(rules)
 
 
-def _rules(accent: str, leading: str) -> Iterator[str]:
-    yield f"body {{font-family: sans-serif; font-size: 9.6pt; line-height: {leading}; margin: 0; color: #1c1c1c}}"
+def _rules(accent: str, size: str, leading: str) -> Iterator[str]:
+    yield f"body {{font-family: sans-serif; font-size: {size}pt; line-height: {leading}; margin: 0; color: #1c1c1c}}"
     yield "p {margin: 0 0 4pt 0} ul, ol {margin: 0; padding-left: 16pt} li {margin: 0 0 3pt 0} li p {margin: 0}"
     yield f"h1 {{font-size: 14pt; margin: 0; color: {accent}; line-height: 1.25}}"
     yield "h2 {font-size: 11.2pt; margin: 0; color: #333333; line-height: 1.3}"
     yield "h3 {font-size: 9.8pt; margin: 0; color: #333333; line-height: 1.3}"
-    yield f"h1.title {{font-size: 23pt; color: {accent}}} p.subtitle {{font-size: 12.5pt; color: #555555; margin: 2pt 0}}"
+    yield f"h1.title {{font-size: 23pt; color: {accent}}}"
+    yield "p.subtitle {font-size: 12.5pt; color: #555555; margin: 2pt 0}"
     yield "p.facts {font-size: 8.4pt; color: #555555; margin: 5pt 0 0 0}"
     yield "p.running {font-size: 7.6pt; color: #666666; margin: 0} p.right, p.cell.right {text-align: right}"
     yield "p.cell {font-size: 8.6pt; line-height: 1.28; margin: 0} p.center {text-align: center}"

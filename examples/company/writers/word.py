@@ -75,7 +75,8 @@ class _Writer:
         section = self._document.sections[0]
         section.page_width, section.page_height = Cm(21.0), Cm(29.7)
         section.left_margin = section.right_margin = Cm(2.4)
-        section.header.paragraphs[0].text = f"{self._meta.get('header', self._meta['title'])}\t\t{self._meta['document']}"
+        running = self._meta.get("header", self._meta["title"])
+        section.header.paragraphs[0].text = f"{running}\t\t{self._meta['document']}"
         footer = section.footer.paragraphs[0]
         footer.text = f"{self._meta['footer']}\t\t"
         add_page_number(footer)
@@ -138,7 +139,8 @@ class _Writer:
                 for run in paragraph.runs:
                     run.font.size, run.bold = Pt(9.5), True if number == 0 else run.bold
                 if number == 0:
-                    cell._tc.get_or_add_tcPr().append(parse_xml(f'<w:shd {nsdecls("w")} w:val="clear" w:fill="F3E6DE"/>'))
+                    shading = f'<w:shd {nsdecls("w")} w:val="clear" w:fill="F3E6DE"/>'
+                    cell._tc.get_or_add_tcPr().append(parse_xml(shading))
             properties = cells._tr.get_or_add_trPr()
             properties.append(parse_xml(f"<w:cantSplit {nsdecls('w')}/>"))
             if number == 0:
