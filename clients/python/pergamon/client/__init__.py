@@ -1,5 +1,6 @@
 """The typed client of Pergamon: `AsyncClient` for asyncio, `Client` for everything else."""
 
+from pergamon.client import filters
 from pergamon.client._channel import Targets, TlsConfig
 from pergamon.client._embedder import embed_request
 from pergamon.client._retriever import SearchOptions
@@ -18,28 +19,49 @@ from pergamon.client.errors import (
     PermissionDeniedError,
     UnavailableError,
 )
+from pergamon.client.metadata import document_metadata
+from pergamon.client.sync_client import Client
 from pergamon.client.vectors import as_numpy, rows, sparse_rows
+from pergamon.embedder.v1.embedder_pb2 import EmbedStreamRequest, InputType, Priority, Truncation
+from pergamon.ingestor.v1.document_pb2 import DocumentState, DuplicatePolicy
+from pergamon.ingestor.v1.job_pb2 import JobState
+from pergamon.retriever.v1.retriever_pb2 import Combination, ContextFormat, SearchMode
+from pergamon.type.v1.vectors_pb2 import DataType
 
 __all__ = [
     "AlreadyExistsError",
     "AsyncClient",
     "AuthenticationError",
+    "Client",
+    "Combination",
+    "ContextFormat",
+    "DataType",
     "DeadlineExceededError",
+    "DocumentState",
+    "DuplicatePolicy",
+    "EmbedStreamRequest",
     "FailedPreconditionError",
+    "InputType",
     "InternalError",
     "InvalidRequestError",
+    "JobState",
     "NotFoundError",
     "OverloadedError",
     "PergamonError",
     "PermissionDeniedError",
+    "Priority",
     "RetryPolicy",
+    "SearchMode",
     "SearchOptions",
     "Targets",
     "Timing",
     "TlsConfig",
+    "Truncation",
     "UnavailableError",
     "as_numpy",
+    "document_metadata",
     "embed_request",
+    "filters",
     "rows",
     "sparse_rows",
 ]

@@ -1,6 +1,6 @@
 """What the methods of every service share."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from pergamon.client._calls import Calls
@@ -16,7 +16,7 @@ class ServiceMethods:
     _channels: Channels
 
 
-async def all_pages(fetch: Callable[[str], Awaitable[tuple[Sequence[Entry], str]]]) -> AsyncIterator[Entry]:
+async def all_pages(fetch: Callable[[str], Awaitable[tuple[Sequence[Entry], str]]]) -> AsyncGenerator[Entry, None]:
     """The entries of all pages; `fetch` takes a page token and returns the entries and the next token.
 
     A page is fetched when its first entry is asked for. Raises RuntimeError when the server sends the same token twice

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterable, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterable, Sequence
 from functools import cached_property
 
 from grpc import aio
@@ -94,7 +94,7 @@ class EmbedderMethods(ServiceMethods):
 
     async def embed_stream(
         self, requests: AsyncIterable[pb.EmbedStreamRequest], *, timeout_s: float | None = None
-    ) -> AsyncIterator[pb.EmbedStreamResponse]:
+    ) -> AsyncGenerator[pb.EmbedStreamResponse, None]:
         """Embed batch after batch; replies come in the order of the requests, each with a response or an error.
 
         Requests are taken from `requests` only as fast as replies are read. `timeout_s` is for the whole stream; unset:

@@ -6,14 +6,17 @@ from typing import Self
 from pergamon.client._calls import Calls
 from pergamon.client._channel import Channels, Targets, TlsConfig
 from pergamon.client._embedder import EmbedderMethods
+from pergamon.client._jobs import JobMethods
+from pergamon.client._knowledge_bases import KnowledgeBaseMethods
 from pergamon.client._reranker import RerankerMethods
 from pergamon.client._retriever import RetrieverMethods
 from pergamon.client._retry import RetryPolicy, Timing
+from pergamon.client._uploads import UploadMethods
 
 DEFAULT_TARGET = "127.0.0.1:7700"
 
 
-class AsyncClient(EmbedderMethods, RerankerMethods, RetrieverMethods):
+class AsyncClient(EmbedderMethods, RerankerMethods, KnowledgeBaseMethods, UploadMethods, JobMethods, RetrieverMethods):
     """Calls Pergamon's services. Use it in one event loop, as a context manager or with `aclose`.
 
     `target` serves all services, but for those that `targets` names. `timeout_s` is the default budget of a call, all

@@ -1,0 +1,84 @@
+"""The upload of a document: any size, bounded memory, safe to repeat."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from contextlib import aclosing
+
+from grpc import aio
+
+from pergamon.client._calls import STREAM_TIMEOUT_S
+from pergamon.client._documents import DocumentMethods
+from pergamon.client._upload_source import Content, UploadSource, open_source
+from pergamon.ingestor.v1 import document_pb2 as pb
+
+#: Called with the bytes sent so far and the bytes in all, 0 where that is unknown.
+Progress = Callable[[int, int], None]
+
+_Call = aio.StreamUnaryCall[pb.UploadDocumentRequest, pb.UploadDocumentResponse]
+
+
+class UploadMethods(DocumentMethods):
+    """Puts documents in."""
+
+    async def upload_document(
+        self,
+        knowledge_base_id: str,
+        content: Content,
+        *,
+        name: str | None = None,
+        metadata: pb.DocumentMetadata | None = None,
+        on_duplicate: pb.DuplicatePolicy.ValueType = pb.DUPLICATE_POLICY_REJECT,
+        password: str = "",
+        request_id: str | None = None,
+        progress: Progress | None = None,
+        timeout_s: float | None = None,
+    ) -> pb.UploadDocumentResponse:
+        """Upload a document: a path (str or PathLike), bytes, or a file open for reading bytes.
+
+        `name` is the file's own unless given; it decides what is replaced. The content goes in pieces of 256 KiB, with
+        its sha256. A repeat with the same `request_id` returns the first answer; unset, one is made, so that a broken
+        upload is repeated from its start (`progress` starts again too) - but for a stream that cannot be read twice.
+        `progress` is called in the event loop with (bytes sent, bytes in all or 0). `timeout_s` unset: an hour.
+
+        Follow the work with `watch_job(response.job_id)`, which is empty when there is nothing to do.
+
+        >>> uploaded = await client.upload_document("kb_1", b"# Travel", name="travel.md")
+        >>> job = await client.wait_for_job(uploaded.job_id)
+        """
+        call = self._calls.begin(timeout_s, STREAM_TIMEOUT_S)
+        async with open_source(content, name) as source:
+            header = pb.UploadHeader(
+                knowledge_base_id=knowledge_base_id,
+                name=source.name,
+                metadata=metadata,
+                on_duplicate=on_duplicate,
+                request_id=request_id or uuid.uuid4().hex,
+                sha256=source.sha256 or "",
+                password=password,
+            )
+
+            async def attempt() -> pb.UploadDocumentResponse:
+                stream = self._documents.UploadDocument(timeout=call.left_s(), metadata=call.metadata)
+                try:
+                    await _send(stream, header, source, progress)
+                    return await stream
+                finally:
+                    stream.cancel()
+
+            return await self._calls.attempts(call, attempt, repeatable=source.repeatable)
+
+
+async def _send(stream: _Call, header: pb.UploadHeader, source: UploadSource, progress: Progress | None) -> None:
+    sent = 0
+    try:
+        await stream.write(pb.UploadDocumentRequest(header=header))
+        async with aclosing(source.pieces()) as pieces:
+            async for piece in pieces:
+                await stream.write(pb.UploadDocumentRequest(data=piece))
+                sent += len(piece)
+                if progress:
+                    progress(sent, source.size_bytes or 0)
+        await stream.done_writing()
+    except asyncio.InvalidStateError:
+        return  # the server answered before it read everything; the answer says why
