@@ -73,9 +73,16 @@ class Calls:
         self._credentials: Metadata = (("authorization", f"Bearer {_checked_key(api_key)}"),) if api_key else ()
         self._retry = retry
         self._timing = timing
+        self._closed = False
+
+    def close(self) -> None:
+        """Refuse calls from now on."""
+        self._closed = True
 
     def begin(self, timeout_s: float | None, default_s: float | None = None) -> CallContext:
         """Start the clock of a call; `timeout_s` None: `default_s`, else the client's default."""
+        if self._closed:
+            raise RuntimeError("the client is closed")
         budget = _checked(timeout_s) if timeout_s is not None else default_s or self._timeout_s
         request_id = uuid.uuid4().hex
         return CallContext(

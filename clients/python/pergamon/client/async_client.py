@@ -53,4 +53,5 @@ class AsyncClient(EmbedderMethods, RerankerMethods, KnowledgeBaseMethods, Upload
 
     async def aclose(self) -> None:
         """Close the connections; calls in progress end with CANCELLED. Closing twice is fine."""
+        self._calls.close()
         await self._channels.aclose()
