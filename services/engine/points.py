@@ -13,7 +13,7 @@ from qdrant_client import grpc as q
 
 from services.engine.errors import invalid, unsupported
 from services.engine.filters import to_point_id
-from services.engine.payload import json_to_payload, payload_to_json
+from services.engine.payload import json_to_payload, json_to_value, payload_to_json
 from services.engine.queries import finite, sparse_vector
 from services.engine.schema import CollectionConfig
 
@@ -74,13 +74,15 @@ def from_point_id(point_id: Any) -> q.PointId:
 
 
 def from_scored(point: edge.ScoredPoint) -> q.ScoredPoint:
-    return q.ScoredPoint(
-        id=from_point_id(point.id),
-        score=point.score,
-        version=point.version,
-        payload=json_to_payload(point.payload),
-        vectors=_from_vectors(point.vector),
-    )
+    """A point found on the wire. Most searches ask for nothing but ids: that case is worth its branch."""
+    found = q.ScoredPoint(id=from_point_id(point.id), score=point.score, version=point.version)
+    payload, vector = point.payload, point.vector
+    if payload:
+        for key, value in payload.items():
+            found.payload[key].CopyFrom(json_to_value(value))
+    if vector is not None:
+        found.vectors.CopyFrom(_from_vectors(vector))
+    return found
 
 
 def from_record(record: edge.Record) -> q.RetrievedPoint:

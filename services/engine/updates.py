@@ -17,7 +17,7 @@ from qdrant_client import grpc as q
 from services.engine.errors import invalid, unsupported
 from services.engine.filters import to_filter, to_point_id
 from services.engine.payload import Json, payload_to_json
-from services.engine.points import to_point, to_point_vectors, to_vectors
+from services.engine.points import to_point, to_point_vectors
 from services.engine.store import Collection
 from services.engine.turns import WriteTurns, slices
 
@@ -36,25 +36,23 @@ _MODES = {
 async def upsert(collection: Collection, request: q.UpsertPoints, turns: WriteTurns) -> None:
     condition = to_filter(request.update_filter) if request.HasField("update_filter") else None
     mode = _MODES[request.update_mode] if request.HasField("update_mode") else None
+    points: list[edge.Point] = []
     for part in slices(request.points):
-        for point in part:
-            to_vectors(point.vectors, collection.config)
+        points.extend(to_point(point, collection.config) for point in part)
         await turns.gap()
-    for part in slices(request.points):
-        points = [to_point(point, collection.config) for point in part]
-        collection.apply(edge.UpdateOperation.upsert_points(points, condition, mode))
+    for part in slices(points):
+        collection.apply(edge.UpdateOperation.upsert_points(list(part), condition, mode))
         await turns.gap()
 
 
 async def update_vectors(collection: Collection, request: q.UpdatePointVectors, turns: WriteTurns) -> None:
     condition = to_filter(request.update_filter) if request.HasField("update_filter") else None
+    vectors: list[edge.PointVectors] = []
     for part in slices(request.points):
-        for point in part:
-            to_vectors(point.vectors, collection.config)
+        vectors.extend(to_point_vectors(point, collection.config) for point in part)
         await turns.gap()
-    for part in slices(request.points):
-        vectors = [to_point_vectors(point, collection.config) for point in part]
-        collection.apply(edge.UpdateOperation.update_vectors(vectors, condition))
+    for part in slices(vectors):
+        collection.apply(edge.UpdateOperation.update_vectors(list(part), condition))
         await turns.gap()
 
 

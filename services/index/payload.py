@@ -1,8 +1,8 @@
 """What a point carries beside its vectors, and how it is read back.
 
 Top level: identity (`kb_id`, `index_version`, `doc_version`, `document_id`, `ordinal`, hashes), `hit` (the identity
-packed into one string: all that a search returns, because every payload value costs time on the way), the passage, and
-what filters ask for:
+packed into one string) and `passage` (what else a chunk is, as one JSON string): every payload value costs time on each
+side of the wire. And what filters ask for:
 - `meta.<field>`: document fields. Empty ones are left out. Truth values are 0 and 1: the embedded engine cannot match
   booleans.
 - `words.<field>`: folded words of the text fields (`services.index.words`).
@@ -13,9 +13,12 @@ what filters ask for:
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import hashlib
+import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,10 +29,13 @@ from services.common.errors import InvalidRequest
 from services.domain.blocks import BoundingBox
 from services.domain.chunks import Chunk
 from services.domain.ids import DocumentId, DocVersionId, IndexVersionId, KnowledgeBaseId
-from services.index.types import Hit, IndexedDocument, StoredPassage, point_id
+from services.index.types import IndexedDocument, StoredPassage, point_id
 from services.index.words import stored_words
 
 HIT_KEY = "hit"
+PASSAGE_KEY = "passage"
+#: The keys that `read_passage` needs.
+PASSAGE_KEYS = ("kb_id", "index_version", HIT_KEY, PASSAGE_KEY)
 #: Fields whose words a text filter can ask for.
 TEXT_FIELDS = ("name", "title", "author", "language", "document_type", "source_url", "tags")
 
@@ -118,64 +124,68 @@ def point_payload(document: IndexedDocument, chunk: Chunk, shared: Mapping[str, 
         "content_hash": chunk.content_hash,
         "embed_hash": embed_hash(chunk.embedding_text),
         HIT_KEY: hit,
+        PASSAGE_KEY: _passage_json(chunk),
+    }
+    return {**shared, **{key: json_to_value(value) for key, value in own.items()}}
+
+
+def _passage_json(chunk: Chunk) -> str:
+    passage = {
         "text": chunk.text,
         "prefix": chunk.prefix,
-        "section": list(chunk.section),
+        "section": chunk.section,
         "first_page": chunk.first_page,
         "last_page": chunk.last_page,
-        "boxes": [[box.page, float(box.x0), float(box.y0), float(box.x1), float(box.y1)] for box in chunk.boxes],
+        "boxes": [(box.page, box.x0, box.y0, box.x1, box.y1) for box in chunk.boxes],
         "start": chunk.start,
         "end": chunk.end,
         "word_count": chunk.word_count,
         "token_count": chunk.token_count,
     }
-    return {**shared, **{key: json_to_value(value) for key, value in own.items()}}
+    return json.dumps(passage, ensure_ascii=False, separators=(",", ":"))
 
 
-def read_hit(point: q.ScoredPoint) -> Hit:
-    doc_version, ordinal, content_hash, document_id = point.payload[HIT_KEY].string_value.split("|", 3)
-    return Hit(
-        point_id=point.id.uuid,
-        score=point.score,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """Which chunk a point is."""
+
+    doc_version: DocVersionId
+    ordinal: int
+    content_hash: str
+    document_id: DocumentId
+
+
+def read_identity(payload: Mapping[str, q.Value]) -> Identity:
+    doc_version, ordinal, content_hash, document_id = payload[HIT_KEY].string_value.split("|", 3)
+    return Identity(
         doc_version=DocVersionId(int(doc_version)),
-        document_id=DocumentId(document_id),
         ordinal=int(ordinal),
         content_hash=content_hash,
+        document_id=DocumentId(sys.intern(document_id)),
     )
 
 
 def read_passage(payload: Mapping[str, q.Value]) -> StoredPassage:
-    """A point's payload as it was written by `point_payload`."""
+    """A passage as it was written by `point_payload`; `payload` has `PASSAGE_KEYS`."""
     index_version = IndexVersionId(payload["index_version"].integer_value)
-    doc_version = DocVersionId(payload["doc_version"].integer_value)
-    ordinal = payload["ordinal"].integer_value
+    identity = read_identity(payload)
+    passage: dict[str, Any] = json.loads(payload[PASSAGE_KEY].string_value)
     return StoredPassage(
-        point_id=point_id(index_version, doc_version, ordinal),
+        point_id=point_id(index_version, identity.doc_version, identity.ordinal),
         kb_id=KnowledgeBaseId(payload["kb_id"].string_value),
         index_version=index_version,
-        document_id=DocumentId(payload["document_id"].string_value),
-        doc_version=doc_version,
-        ordinal=ordinal,
-        text=payload["text"].string_value,
-        prefix=payload["prefix"].string_value,
-        section=tuple(part.string_value for part in payload["section"].list_value.values),
-        first_page=_optional_int(payload["first_page"]),
-        last_page=_optional_int(payload["last_page"]),
-        boxes=tuple(_read_box(box.list_value.values) for box in payload["boxes"].list_value.values),
-        start=payload["start"].integer_value,
-        end=payload["end"].integer_value,
-        word_count=payload["word_count"].integer_value,
-        token_count=payload["token_count"].integer_value,
-        content_hash=payload["content_hash"].string_value,
-    )
-
-
-def _optional_int(value: q.Value) -> int | None:
-    return value.integer_value if value.WhichOneof("kind") == "integer_value" else None
-
-
-def _read_box(values: Sequence[q.Value]) -> BoundingBox:
-    page, x0, y0, x1, y1 = values
-    return BoundingBox(
-        page=page.integer_value, x0=x0.double_value, y0=y0.double_value, x1=x1.double_value, y1=y1.double_value
+        document_id=identity.document_id,
+        doc_version=identity.doc_version,
+        ordinal=identity.ordinal,
+        content_hash=identity.content_hash,
+        text=passage["text"],
+        prefix=passage["prefix"],
+        section=tuple(passage["section"]),
+        first_page=passage["first_page"],
+        last_page=passage["last_page"],
+        boxes=tuple(BoundingBox(page=page, x0=x0, y0=y0, x1=x1, y1=y1) for page, x0, y0, x1, y1 in passage["boxes"]),
+        start=passage["start"],
+        end=passage["end"],
+        word_count=passage["word_count"],
+        token_count=passage["token_count"],
     )

@@ -2,7 +2,7 @@
 
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from qdrant_client import grpc as q
 
@@ -10,16 +10,15 @@ from services.common.errors import InvalidRequest, Reason
 from services.domain.ids import DocVersionId, IndexVersionId, KnowledgeBaseId
 from services.index.connection import Deadline, IndexConnection
 from services.index.filters import corpus_filter, doc_versions_condition, search_filter
-from services.index.payload import HIT_KEY, read_hit, read_passage
+from services.index.identities import IdentityCache
+from services.index.payload import HIT_KEY, PASSAGE_KEYS, Identity, read_identity, read_passage
 from services.index.schema import BM25, DENSE, CollectionSchema
 from services.index.types import Floats, Hit, IndexQuery, SparseVector, StoredPassage, point_id
 
 MAX_FETCH = 1_000
 _PAGE_POINTS = 200
-_SLIM = q.WithPayloadSelector(include=q.PayloadIncludeSelector(fields=[HIT_KEY]))
-_PASSAGE = q.WithPayloadSelector(
-    exclude=q.PayloadExcludeSelector(fields=["meta", "words", "label_terms", "label_numbers", HIT_KEY])
-)
+_IDENTITY = q.WithPayloadSelector(include=q.PayloadIncludeSelector(fields=[HIT_KEY]))
+_PASSAGE = q.WithPayloadSelector(include=q.PayloadIncludeSelector(fields=PASSAGE_KEYS))
 
 
 class IndexReader:
@@ -29,11 +28,13 @@ class IndexReader:
     its subclass CollectionMissing when nothing was ever written with the schema.
     """
 
-    def __init__(self, connection: IndexConnection) -> None:
+    def __init__(self, connection: IndexConnection, identities: IdentityCache | None = None) -> None:
         self._connection = connection
+        self._identities = identities or IdentityCache()
 
     async def search(self, query: IndexQuery, *, timeout_s: float) -> list[list[Hit]]:
-        """One ranked list for each dense vector, then one for each sparse vector, best first, in one round trip.
+        """One ranked list for each dense vector, then one for each sparse vector, best first, in one round trip
+        (and a second one while the points are new to this process).
 
         Sparse lists hold only points that share a term with the query. Scores of a sparse list depend on the knowledge
         base's own points of that index version and on nothing else in the collection.
@@ -48,11 +49,33 @@ class IndexReader:
         request = _batch(query)
         if not request.query_points:
             return []
-        reply: q.QueryBatchResponse = await self._connection.points("QueryBatch", request, Deadline(timeout_s))
-        lists = [[read_hit(point) for point in batch.result] for batch in reply.result]
+        deadline = Deadline(timeout_s)
+        reply: q.QueryBatchResponse = await self._connection.points("QueryBatch", request, deadline)
+        lists = [[(point.id.uuid, point.version, point.score) for point in batch.result] for batch in reply.result]
         for i in range(len(query.dense), len(lists)):
-            lists[i] = [hit for hit in lists[i] if hit.score > 0]
-        return lists
+            lists[i] = [found for found in lists[i] if found[2] > 0]
+        known = await self._identify(query.schema, {found[0]: found[1] for hits in lists for found in hits}, deadline)
+        return [[_hit(found[0], found[2], known[found[0]]) for found in hits if found[0] in known] for hits in lists]
+
+    async def _identify(
+        self, schema: CollectionSchema, versions: Mapping[str, int], deadline: Deadline
+    ) -> dict[str, Identity]:
+        """Which chunk each point is, by id. A point that was deleted since it was found is missing."""
+        unknown = self._identities.unknown(versions)
+        fresh: dict[str, Identity] = {}
+        if unknown:
+            request = q.GetPoints(
+                collection_name=schema.collection,
+                ids=[q.PointId(uuid=point_id) for point_id in unknown],
+                with_payload=_IDENTITY,
+            )
+            reply: q.GetResponse = await self._connection.points("Get", request, deadline)
+            fresh = {record.id.uuid: read_identity(record.payload) for record in reply.result}
+            self._identities.keep([(key, versions[key], identity) for key, identity in fresh.items()])
+        for key, version in versions.items():
+            if key not in fresh and (identity := self._identities.get(key, version)) is not None:
+                fresh[key] = identity
+        return fresh
 
     async def fetch(
         self, schema: CollectionSchema, kb_id: KnowledgeBaseId, point_ids: Sequence[str], *, timeout_s: float
@@ -110,6 +133,17 @@ class IndexReader:
             request.offset.CopyFrom(reply.next_page_offset)
 
 
+def _hit(point_id: str, score: float, identity: Identity) -> Hit:
+    return Hit(
+        point_id=point_id,
+        score=score,
+        doc_version=identity.doc_version,
+        document_id=identity.document_id,
+        ordinal=identity.ordinal,
+        content_hash=identity.content_hash,
+    )
+
+
 def _batch(query: IndexQuery) -> q.QueryBatchPoints:
     bounds = search_filter(query.kb_id, query.index_version, query.hidden_doc_versions, query.filters)
     idf = q.SearchParams(idf=q.IdfParams(corpus=corpus_filter(query.kb_id, query.index_version)))
@@ -121,7 +155,6 @@ def _batch(query: IndexQuery) -> q.QueryBatchPoints:
             using=DENSE,
             filter=bounds,
             limit=query.limit,
-            with_payload=_SLIM,
         )
         for vector in query.dense
     ]
@@ -133,7 +166,6 @@ def _batch(query: IndexQuery) -> q.QueryBatchPoints:
             filter=bounds,
             params=idf,
             limit=query.limit,
-            with_payload=_SLIM,
         )
         for vector in query.sparse
     ]
