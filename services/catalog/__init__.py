@@ -1,1 +1,1 @@
-"""What the product remembers: knowledge bases, documents, their versions, and the jobs that make them (SQLite or PostgreSQL)."""
+"""What the product remembers: knowledge bases, documents, their versions, and jobs, in SQLite or PostgreSQL."""

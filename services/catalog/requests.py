@@ -35,7 +35,8 @@ def claim(
         "created_us": now_us,
     }
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    if connection.execute(dialect.insert(requests).values(values).on_conflict_do_nothing()).rowcount == 1:
+    mark = dialect.insert(requests).values(values).on_conflict_do_nothing().returning(requests.c.request_id)
+    if connection.execute(mark).one_or_none() is not None:
         return None
     first = connection.execute(select(requests.c.fingerprint, requests.c.answer).where(*mine)).one()
     if first.fingerprint != fingerprint:
