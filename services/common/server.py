@@ -87,6 +87,8 @@ class GrpcServer:
         names = [binding.name for binding in self.bindings]
         reflection.enable_server_reflection([*names, HEALTH_SERVICE, reflection.SERVICE_NAME], server)
         self._server = server
+        # Answers while the process lives, whatever it depends on: for liveness probes.
+        await self._health.publish(HEALTH_SERVICE, True)
         await self.check_health()
         self.port = self._listen(server)
         await server.start()

@@ -9,7 +9,7 @@ from grpc import aio
 
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024
 
-_OPTIONS: tuple[tuple[str, int], ...] = (
+_OPTIONS: tuple[tuple[str, int | str], ...] = (
     ("grpc.max_receive_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.max_send_message_length", MESSAGE_LIMIT_BYTES),
     ("grpc.keepalive_time_ms", 60_000),
@@ -17,6 +17,8 @@ _OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_permit_without_calls", 0),
     # Retries are decided in one place, by RetryPolicy; a policy published in DNS would multiply them.
     ("grpc.service_config_disable_resolution", 1),
+    # A name with several addresses (a headless Service) is several servers: use all of them, not the first.
+    ("grpc.lb_policy_name", "round_robin"),
     # The default of up to two minutes would outlast every retry after a restart of the server.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 5_000),
