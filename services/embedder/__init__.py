@@ -1,1 +1,1 @@
-"""Text to vectors."""
+"""The embedder: texts in, dense and sparse vectors out, batched over all callers."""

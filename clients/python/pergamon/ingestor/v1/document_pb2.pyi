@@ -805,22 +805,18 @@ class UpdateDocumentResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DOCUMENT_FIELD_NUMBER: _builtins.int
-    JOB_ID_FIELD_NUMBER: _builtins.int
-    job_id: _builtins.str
-    """The job that brings the index up to date; empty when nothing changed."""
     @_builtins.property
     def document(self) -> Global___Document:
-        """As stored now."""
+        """As stored now; a job brings it into the index."""
 
     def __init__(
         self,
         *,
         document: Global___Document | None = ...,
-        job_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document", "job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["document", b"document"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -854,17 +850,12 @@ class DeleteDocumentResponse(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    JOB_ID_FIELD_NUMBER: _builtins.int
-    job_id: _builtins.str
-    """The job that removes what is left of it."""
     def __init__(
         self,
-        *,
-        job_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["job_id", b"job_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

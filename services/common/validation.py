@@ -1,0 +1,55 @@
+"""Collecting what is wrong with a request, so that a client learns all of it at once."""
+
+from services.common.errors import FieldViolation, InvalidRequest, Reason
+from services.domain.ids import IdKind, is_id
+
+MAX_PAGE_SIZE = 1000
+
+
+class Violations:
+    """Gathers violations; `raise_if_any` turns them into one InvalidRequest."""
+
+    def __init__(self) -> None:
+        self._found: list[FieldViolation] = []
+
+    def add(self, field: str, description: str) -> None:
+        self._found.append(FieldViolation(field=field, description=description))
+
+    def check(self, fine: bool, field: str, description: str) -> None:
+        if not fine:
+            self.add(field, description)
+
+    def length(self, field: str, text: str, most: int, *, least: int = 0) -> None:
+        size = len(text)
+        if not least <= size <= most:
+            allowed = f"{least} to {most} characters" if least else f"at most {most} characters"
+            self.add(field, f"has {size} characters, allowed are {allowed}")
+
+    def request_id(self, field: str, text: str) -> None:
+        self.length(field, text, 128)
+
+    def extend(self, violations: list[FieldViolation], prefix: str = "") -> None:
+        self._found.extend(FieldViolation(field=prefix + v.field, description=v.description) for v in violations)
+
+    def raise_if_any(self, reason: Reason | None = None) -> None:
+        if self._found:
+            raise InvalidRequest.of(*self._found, reason=reason)
+
+
+def page_size(value: int, *, default: int = 50, most: int = MAX_PAGE_SIZE) -> int:
+    """The size to use. Raises InvalidRequest above `most`; 0 means the default."""
+    if value > most:
+        raise InvalidRequest.of(FieldViolation(field="page_size", description=f"is {value}, at most {most} is allowed"))
+    return value or default
+
+
+def required(field: str, value: str) -> str:
+    """`value`, unless it is empty."""
+    if not value:
+        raise InvalidRequest.of(FieldViolation(field=field, description="is required"))
+    return value
+
+
+def looks_like(kind: IdKind, value: str) -> bool:
+    """Whether it is worth asking the catalogue for `value`; anything else cannot exist."""
+    return is_id(value, kind)

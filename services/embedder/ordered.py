@@ -1,0 +1,54 @@
+"""Answering a stream in its order while several of its requests are in work."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+async def in_order(
+    requests: AsyncIterator[T], work: Callable[[T], Awaitable[R]], *, in_work: int
+) -> AsyncIterator[R]:
+    """The results of `work` in the order of `requests`, at most `in_work` of them unfinished or unread.
+
+    The next request is read only when there is room for it: a slow reader holds up the sender. When the caller stops,
+    what is in work is cancelled.
+    """
+    running: deque[asyncio.Future[R]] = deque()
+    reading: asyncio.Future[T] | None = None
+    ended = False
+    try:
+        while running or not ended:
+            if not ended and reading is None and len(running) < in_work:
+                reading = asyncio.ensure_future(_next(requests))
+            waiting: set[asyncio.Future[object]] = {running[0]} if running else set()  # pyright: ignore[reportAssignmentType]
+            if reading is not None:
+                waiting.add(reading)  # pyright: ignore[reportArgumentType]
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+            if reading is not None and reading.done():
+                try:
+                    running.append(asyncio.ensure_future(work(reading.result())))
+                except _Ended:
+                    ended = True
+                reading = None
+            while running and running[0].done():
+                yield running.popleft().result()
+    finally:
+        left = [task for task in (reading, *running) if task is not None]
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+
+
+class _Ended(Exception):
+    """There are no more requests. Not StopAsyncIteration, which a task cannot carry."""
+
+
+async def _next(requests: AsyncIterator[T]) -> T:
+    try:
+        return await anext(requests)
+    except StopAsyncIteration:
+        raise _Ended from None

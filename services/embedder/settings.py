@@ -1,0 +1,29 @@
+"""What the embedder can be told."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from services.common.settings import ServerSettings, default_models_dir
+
+
+class EmbedderSettings(ServerSettings):
+    port: int = Field(default=7701, ge=0, le=65535)
+    metrics_port: int = Field(default=9701, ge=0, le=65535)
+    models_dir: Path = Field(default_factory=default_models_dir)
+    pull_models: bool = Field(default=True, description="Fetch configured models that are not in models_dir yet.")
+    embedding_models: str = Field(
+        default="default", description="Names, by comma; the first is the default. Others in models_dir load when asked for."
+    )
+    backend: Literal["openvino", "torch", "fake"] = "openvino"
+    device: str = Field(default="auto", description="For the torch backend: auto, cpu, cuda or cuda:N.")
+    precision: Literal["auto", "bf16", "f32"] = "auto"
+    threads: int = Field(default=0, ge=0, description="0: one a core.")
+    max_batch_tokens: int = Field(default=0, ge=0, description="Padded tokens of a pass; 0: by device.")
+    max_backlog_s: float = Field(default=10.0, gt=0, description="Work that would wait longer is refused.")
+    max_texts: int = Field(default=1024, ge=1, le=65536, description="Texts of one call.")
+
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        return tuple(filter(None, (name.strip() for name in self.embedding_models.split(","))))

@@ -1,0 +1,1 @@
+"""The ingestor: documents in, indexed knowledge out, through durable jobs."""

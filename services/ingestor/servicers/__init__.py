@@ -1,0 +1,1 @@
+"""The wire's side of the ingestor: convert in, call, convert out."""

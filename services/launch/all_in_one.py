@@ -1,0 +1,126 @@
+"""All four services in one process, on one port, with the embedded engine beside them.
+
+The services call each other over loopback with the same client that everyone uses: there is no second code path.
+"""
+
+import contextlib
+import os
+import socket
+from pathlib import Path
+
+from pergamon.client import AsyncClient
+
+from services.catalog.blobs import open_blobs
+from services.catalog.catalog import connect as connect_catalog
+from services.catalog.settings import CatalogSettings
+from services.common import logs
+from services.common.auth import Authenticator
+from services.common.clock import SystemClock
+from services.common.metrics import Metrics
+from services.common.rpc import Edge
+from services.common.server import App, GrpcServer
+from services.embedder import app as embedder
+from services.embedder.settings import EmbedderSettings
+from services.engine.supervisor import EngineSupervisor
+from services.index.connection import IndexConnection
+from services.ingestor import app as ingestor
+from services.ingestor.settings import IngestorSettings
+from services.launch.settings import UpSettings
+from services.reranker import app as reranker
+from services.reranker.settings import RerankerSettings
+from services.retriever import app as retriever
+from services.retriever.settings import RetrieverSettings
+
+_log = logs.get(__name__)
+
+
+class AllInOne:
+    """`start`, then `wait_for_signal` or whatever the caller waits for, then `stop`."""
+
+    def __init__(self, settings: UpSettings) -> None:
+        # The services need each other's address before they listen, so a free port is chosen here.
+        self._settings = settings if settings.port else settings.model_copy(update={"port": free_port()})
+        self._closing = contextlib.AsyncExitStack()
+        self._server: GrpcServer | None = None
+
+    @property
+    def target(self) -> str:
+        return f"127.0.0.1:{self._settings.port}"
+
+    async def start(self) -> None:
+        """Start everything, in the order of need; what was started is stopped again when a later part fails."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._closing.aclose()
+            raise
+
+    async def wait_for_signal(self) -> None:
+        if self._server is not None:
+            await self._server.wait_for_signal()
+
+    async def stop(self) -> None:
+        await self._closing.aclose()
+
+    async def _start(self) -> None:
+        settings, metrics = self._settings, Metrics()
+        token = os.urandom(24).hex() if settings.api_keys_file else ""
+        edge = Edge(
+            authenticator=Authenticator.load(settings.api_keys_file, token)
+            if settings.api_keys_file
+            else Authenticator.open_to_all(),
+            metrics=metrics,
+            clock=SystemClock(),
+            default_timeout_s=settings.default_timeout_s,
+            max_calls=settings.max_calls,
+        )
+        qdrant = settings.qdrant_url or await self._start_engine(settings.data_dir / "index")
+        catalog = await connect_catalog(CatalogSettings(url=settings.catalog_url or sqlite_url(settings.data_dir)))
+        self._closing.push_async_callback(catalog.aclose)
+        blobs = open_blobs(settings.blobs_url or str(settings.data_dir / "blobs"))
+        index = IndexConnection(qdrant)
+        self._closing.push_async_callback(index.aclose)
+        client = await self._closing.enter_async_context(AsyncClient(self.target, api_key=token or None))
+        shared = {"host": settings.host, "port": settings.port, "models_dir": settings.models_dir}
+        apps: list[App] = [
+            embedder.build(
+                EmbedderSettings(**shared, threads=settings.threads, pull_models=settings.pull_models),
+                embedder.EmbedderDeps(edge=edge, metrics=metrics),
+            ),
+            reranker.build(
+                RerankerSettings(**shared, threads=settings.threads, pull_models=settings.pull_models),
+                reranker.RerankerDeps(edge=edge, metrics=metrics),
+            ),
+            ingestor.build(
+                IngestorSettings(data_dir=settings.data_dir),
+                ingestor.IngestorDeps(
+                    edge=edge, metrics=metrics, catalog=catalog, blobs=blobs, index=index, client=client
+                ),
+            ),
+            retriever.build(
+                RetrieverSettings(),
+                retriever.RetrieverDeps(edge=edge, metrics=metrics, catalog=catalog, index=index, client=client),
+            ),
+        ]
+        self._server = GrpcServer(settings=settings, edge=edge, apps=apps)
+        self._closing.push_async_callback(self._server.stop)
+        await self._server.start()
+        metrics.serve(settings.host, settings.metrics_port)
+
+    async def _start_engine(self, folder: Path) -> str:
+        engine = EngineSupervisor(folder)
+        self._closing.push_async_callback(engine.aclose)
+        await engine.start()
+        return engine.target
+
+
+def sqlite_url(data_dir: Path) -> str:
+    data_dir.mkdir(parents=True, exist_ok=True)
+    return f"sqlite:///{(data_dir / 'catalog.db').resolve()}"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

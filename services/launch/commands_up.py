@@ -1,0 +1,43 @@
+"""`pergamon up`: all four services in one process, on one port, until it is told to stop."""
+
+import asyncio
+import os
+
+import click
+
+from services.common import logs
+from services.launch.all_in_one import AllInOne
+from services.launch.output import errors
+from services.launch.session import Options, RunningServer, announce, find_running, withdraw
+
+
+def register(cli: click.Group) -> None:
+    cli.add_command(up)
+
+
+@click.command()
+@click.option("--host", default=None, help="Address to listen on (default 127.0.0.1).")
+@click.option("--port", type=click.IntRange(0, 65535), default=None, help="Port to listen on (default 7700).")
+@click.option("--metrics-port", type=click.IntRange(0, 65535), default=None, help="Prometheus (default 9700, 0: off).")
+@click.pass_obj
+def up(options: Options, host: str | None, port: int | None, metrics_port: int | None) -> None:
+    """Run everything in one process: gRPC on one port, an embedded vector engine beside it."""
+    given = {"host": host, "port": port, "metrics_port": metrics_port}
+    settings = options.settings(**{name: value for name, value in given.items() if value is not None})
+    logs.configure(settings.log_level, settings.log_format)
+
+    async def run() -> None:
+        running = await find_running(settings.data_dir)
+        if running is not None:
+            raise click.ClickException(f"an all-in-one already serves this data folder at {running.target}")
+        server = AllInOne(settings)
+        await server.start()
+        announce(settings.data_dir, RunningServer(pid=os.getpid(), target=server.target))
+        try:
+            errors.print(f"Pergamon is ready at [bold]{server.target}[/bold] (stop with Ctrl-C)")
+            await server.wait_for_signal()
+        finally:
+            withdraw(settings.data_dir)
+            await server.stop()
+
+    asyncio.run(run())

@@ -1,0 +1,107 @@
+"""How a command reaches a server: the one named, the all-in-one that runs, or one started for the command."""
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from pergamon.client import AsyncClient
+
+from services.launch.all_in_one import AllInOne
+from services.launch.output import errors
+from services.launch.settings import UpSettings
+
+T = TypeVar("T")
+
+_RUNNING_FILE = "running.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """Common options of all commands. `server` is host:port, empty to look for one or start one."""
+
+    server: str = ""
+    api_key: str = ""
+    data_dir: Path | None = None
+
+    def settings(self, **more: object) -> UpSettings:
+        values: dict[str, object] = dict(more)
+        if self.data_dir is not None:
+            values["data_dir"] = self.data_dir
+        return UpSettings(**values)  # pyright: ignore[reportArgumentType]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningServer:
+    """What an all-in-one leaves in its data folder while it runs."""
+
+    pid: int
+    target: str
+
+
+def announce(data_dir: Path, server: RunningServer) -> None:
+    data_dir.mkdir(parents=True, exist_ok=True)
+    temporary = data_dir / f"{_RUNNING_FILE}.{os.getpid()}"
+    temporary.write_text(json.dumps(asdict(server)), encoding="utf-8")
+    temporary.replace(data_dir / _RUNNING_FILE)
+
+
+def withdraw(data_dir: Path) -> None:
+    (data_dir / _RUNNING_FILE).unlink(missing_ok=True)
+
+
+async def find_running(data_dir: Path) -> RunningServer | None:
+    """The all-in-one of this data folder, if it answers; a file left by a killed one counts for nothing."""
+    try:
+        server = RunningServer(**json.loads((data_dir / _RUNNING_FILE).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+    return server if await _answers(server.target) else None
+
+
+@contextlib.asynccontextmanager
+async def connect(options: Options) -> AsyncIterator[AsyncClient]:
+    """A client for the server that `options` mean. One started for the command ends with it."""
+    if options.server:
+        async with AsyncClient(options.server, api_key=options.api_key or None) as client:
+            yield client
+        return
+    settings = options.settings()
+    running = await find_running(settings.data_dir)
+    if running is not None:
+        async with AsyncClient(running.target, api_key=options.api_key or None) as client:
+            yield client
+        return
+    errors.print("[dim]no server is running; starting one for this command[/dim]")
+    server = AllInOne(options.settings(port=0, metrics_port=0, log_level="WARNING"))
+    await server.start()
+    try:
+        async with AsyncClient(server.target, api_key=options.api_key or None) as client:
+            yield client
+    finally:
+        await server.stop()
+
+
+def with_client(options: Options, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
+    """Run `work` with a client for the server that `options` mean."""
+
+    async def run() -> T:
+        async with connect(options) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+async def _answers(target: str) -> bool:
+    async with grpc.aio.insecure_channel(target) as channel:
+        stub = health_pb2_grpc.HealthStub(channel)
+        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.TimeoutError):
+            await stub.Check(health_pb2.HealthCheckRequest(), timeout=2.0)
+            return True
+    return False

@@ -1,0 +1,19 @@
+"""What the all-in-one can be told: the settings of every service, in one place."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from services.common.settings import ServerSettings, default_data_dir, default_models_dir
+
+
+class UpSettings(ServerSettings):
+    """`PERGAMON_<FIELD>` for each field. Empty addresses mean: the embedded engine, SQLite and a folder."""
+
+    data_dir: Path = Field(default_factory=default_data_dir)
+    models_dir: Path = Field(default_factory=default_models_dir)
+    qdrant_url: str = Field(default="", description="Empty: an engine process of its own, below data_dir.")
+    catalog_url: str = ""
+    blobs_url: str = ""
+    threads: int = Field(default=0, ge=0, description="Of the inference backend; 0: one a core.")
+    pull_models: bool = Field(default=True, description="Fetch starter models that are not in models_dir yet.")

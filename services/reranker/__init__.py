@@ -1,0 +1,1 @@
+"""The reranker: a query and passages in, cross-encoder scores out, batched over all callers."""

@@ -1,0 +1,98 @@
+"""The reranker's messages between the wire and the inside."""
+
+from pergamon.reranker.v1 import reranker_pb2 as pb
+from pergamon.type.v1 import model_pb2
+from pergamon.type.v1.item_error_pb2 import ItemError
+
+from services.common.errors import FieldViolation, InvalidRequest, Reason
+from services.common.status import code_number, shown
+from services.common.validation import Violations
+from services.domain.scores import RelevanceLabel
+from services.inference.cards import ModelCard
+from services.reranker.types import RerankCall, RerankReply, ScoredPassage
+
+_MAX_QUERY_CHARS = 32_768
+_LABELS = {
+    RelevanceLabel.HIGH: pb.RELEVANCE_LABEL_HIGH,
+    RelevanceLabel.MEDIUM: pb.RELEVANCE_LABEL_MEDIUM,
+    RelevanceLabel.LOW: pb.RELEVANCE_LABEL_LOW,
+}
+
+
+def rerank_in(request: pb.RerankRequest, *, max_passages: int) -> RerankCall:
+    """Raises InvalidRequest: EMPTY_INPUT for a query without text, BATCH_TOO_LARGE, or with every violation."""
+    if not request.query.strip():
+        raise InvalidRequest.of(
+            FieldViolation(field="query", description="is empty or only white space"), reason=Reason.EMPTY_INPUT
+        )
+    if len(request.passages) > max_passages:
+        raise InvalidRequest.of(
+            FieldViolation(
+                field="passages", description=f"holds {len(request.passages)}, at most {max_passages} are allowed"
+            ),
+            reason=Reason.BATCH_TOO_LARGE,
+        )
+    found = Violations()
+    found.check(len(request.passages) > 0, "passages", "is empty; send at least one passage")
+    found.length("query", request.query, _MAX_QUERY_CHARS)
+    found.raise_if_any()
+    return RerankCall(
+        model=request.model,
+        query=request.query,
+        passages=tuple(request.passages),
+        top_n=request.top_n,
+        return_text=request.return_text,
+    )
+
+
+def rerank_out(call: RerankCall, reply: RerankReply) -> pb.RerankResponse:
+    return pb.RerankResponse(
+        scores=[_score_out(scored, call) for scored in reply.scores],
+        failures=[
+            pb.RerankFailure(
+                index=failed.index,
+                error=ItemError(
+                    code=code_number(failed.error),
+                    reason=failed.error.error_reason.name,
+                    message=shown(failed.error),
+                ),
+            )
+            for failed in reply.failures
+        ],
+        model=reply.model,
+        token_count=reply.token_count,
+        timing=model_pb2.InferenceTiming(
+            tokenize_ms=reply.tokenize_ms,
+            queue_ms=reply.queue_ms,
+            inference_ms=reply.inference_ms,
+            total_ms=reply.total_ms,
+        ),
+    )
+
+
+def model_out(card: ModelCard, *, loaded: bool) -> model_pb2.Model:
+    return model_pb2.Model(
+        name=card.name,
+        aliases=card.aliases,
+        kind=model_pb2.MODEL_KIND_RERANKER,
+        max_tokens=card.max_tokens,
+        languages=card.languages,
+        high_logit=card.high_logit,
+        medium_logit=card.medium_logit,
+        licence=card.licence,
+        source=card.source,
+        weights_sha256=card.sha256,
+        tokenizer_sha256=card.tokenizer_sha256,
+        loaded=loaded,
+    )
+
+
+def _score_out(scored: ScoredPassage, call: RerankCall) -> pb.RerankScore:
+    return pb.RerankScore(
+        index=scored.index,
+        logit=scored.score.logit,
+        probability=scored.score.probability,
+        label=_LABELS[scored.score.label],
+        truncated=scored.truncated,
+        text=call.passages[scored.index] if call.return_text else "",
+    )
