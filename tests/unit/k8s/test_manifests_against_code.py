@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import re
 from pathlib import PurePosixPath
 from typing import Any
@@ -162,6 +163,7 @@ def metric_names_in(text: str) -> set[str]:
     [
         "monitoring/rules.yaml",
         "monitoring/prometheus-adapter-values.yaml",
+        "monitoring/dashboards/pergamon.json",
         "components/autoscaling/hpa.yaml",
     ],
 )
@@ -188,3 +190,14 @@ def test_autoscaler_when_it_asks_for_a_pod_metric_then_the_adapter_offers_it() -
     }
     assert asked
     assert asked <= offered
+
+
+def test_dashboard_when_its_panels_are_laid_out_then_none_overlap() -> None:
+    board = json.loads((K8S / "monitoring" / "dashboards" / "pergamon.json").read_text(encoding="utf-8"))
+    taken = set[tuple[int, int]]()
+    for panel in board["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & taken, panel["title"]
+        taken |= cells
+    assert max(x for x, _ in taken) < 24
