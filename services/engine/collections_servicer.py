@@ -2,6 +2,7 @@
 
 # pyright: reportIncompatibleMethodOverride=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
+import os
 import time
 
 import qdrant_edge as edge
@@ -77,9 +78,9 @@ def _described(config: CollectionConfig) -> q.CollectionConfig:
 
 
 class RootServicer(q.QdrantServicer):
-    """Qdrant's own health call: which protocol this is."""
+    """Qdrant's own health call: which protocol this is, and (as the commit) which process answers."""
 
     @rpc.method
     async def HealthCheck(self, request: q.HealthCheckRequest) -> q.HealthCheckReply:
         del request
-        return q.HealthCheckReply(title="pergamon embedded engine", version=PROTOCOL_VERSION)
+        return q.HealthCheckReply(title="pergamon embedded engine", version=PROTOCOL_VERSION, commit=f"{os.getpid()}")

@@ -76,12 +76,12 @@ def from_point_id(point_id: Any) -> q.PointId:
 def from_scored(point: edge.ScoredPoint) -> q.ScoredPoint:
     """A point found on the wire. Most searches ask for nothing but ids: that case is worth its branch."""
     found = q.ScoredPoint(id=from_point_id(point.id), score=point.score, version=point.version)
-    payload, vector = point.payload, point.vector
+    payload, vectors = point.payload, _from_vectors(point.vector)
     if payload:
         for key, value in payload.items():
             found.payload[key].CopyFrom(json_to_value(value))
-    if vector is not None:
-        found.vectors.CopyFrom(_from_vectors(vector))
+    if vectors is not None:
+        found.vectors.CopyFrom(vectors)
     return found
 
 

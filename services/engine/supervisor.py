@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from qdrant_client import grpc as q
 
 from services.common.errors import Reason, Unavailable
 
@@ -93,11 +93,11 @@ class EngineSupervisor:
 
     async def _until_serving(self, process: asyncio.subprocess.Process) -> None:
         async with grpc.aio.insecure_channel(self.target, options=[("grpc.max_reconnect_backoff_ms", 200)]) as channel:
-            stub = health_pb2_grpc.HealthStub(channel)
+            stub = q.QdrantStub(channel)
             while process.returncode is None:
                 with contextlib.suppress(grpc.aio.AioRpcError):
-                    reply = await stub.Check(health_pb2.HealthCheckRequest(), timeout=_PROBE_TIMEOUT_S)
-                    if reply.status == health_pb2.HealthCheckResponse.SERVING and process.returncode is None:
+                    reply: q.HealthCheckReply = await stub.HealthCheck(q.HealthCheckRequest(), timeout=_PROBE_TIMEOUT_S)
+                    if reply.commit == str(process.pid):  # else something older still holds the port
                         return
                 await asyncio.sleep(_PROBE_INTERVAL_S)
         cause = _EXIT_MEANINGS.get(process.returncode, f"exit code {process.returncode}")
@@ -116,9 +116,9 @@ class EngineSupervisor:
             _log.warning("engine process ended with code %s; restarting in %.1f s", code, backoff_s)
             await asyncio.sleep(backoff_s)
             backoff_s = min(backoff_s * 2, BACKOFF_MAX_S)
+            self.restarts += 1
             try:
                 await self._spawn()
-                self.restarts += 1
             except Unavailable as error:
                 _log.error("engine restart failed: %s", error.message)
                 await self._terminate()

@@ -11,7 +11,7 @@ _EVICTED_SHARE = 10
 
 
 class IdentityCache:
-    """Identities by point id and version. The engine gives a point another version at every write, so an entry is never stale.
+    """Identities by point id and version. A write gives a point another version, so that an entry is never stale.
 
     Bounded by `capacity` entries of about 400 bytes.
     """
@@ -23,14 +23,18 @@ class IdentityCache:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def get(self, point_id: str, version: int) -> Identity | None:
-        """The identity that was kept for this version of the point, None if there is none."""
-        entry = self._entries.get(point_id)
-        return entry[1] if entry is not None and entry[0] == version else None
-
-    def unknown(self, versions: Mapping[str, int]) -> list[str]:
-        """Those of the points (versions by id) that are not kept."""
-        return [point_id for point_id, version in versions.items() if self.get(point_id, version) is None]
+    def lookup(self, versions: Mapping[str, int]) -> tuple[dict[str, Identity], list[str]]:
+        """The identities kept for these points (versions by id), and the ids of those that are not kept."""
+        known: dict[str, Identity] = {}
+        unknown: list[str] = []
+        entries = self._entries
+        for point_id, version in versions.items():
+            entry = entries.get(point_id)
+            if entry is not None and entry[0] == version:
+                known[point_id] = entry[1]
+            else:
+                unknown.append(point_id)
+        return known, unknown
 
     def keep(self, found: Sequence[tuple[str, int, Identity]]) -> None:
         for point_id, version, identity in found:

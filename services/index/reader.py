@@ -61,21 +61,18 @@ class IndexReader:
         self, schema: CollectionSchema, versions: Mapping[str, int], deadline: Deadline
     ) -> dict[str, Identity]:
         """Which chunk each point is, by id. A point that was deleted since it was found is missing."""
-        unknown = self._identities.unknown(versions)
-        fresh: dict[str, Identity] = {}
+        known, unknown = self._identities.lookup(versions)
         if unknown:
             request = q.GetPoints(
                 collection_name=schema.collection,
-                ids=[q.PointId(uuid=point_id) for point_id in unknown],
+                ids=[q.PointId(uuid=key) for key in unknown],
                 with_payload=_IDENTITY,
             )
             reply: q.GetResponse = await self._connection.points("Get", request, deadline)
-            fresh = {record.id.uuid: read_identity(record.payload) for record in reply.result}
-            self._identities.keep([(key, versions[key], identity) for key, identity in fresh.items()])
-        for key, version in versions.items():
-            if key not in fresh and (identity := self._identities.get(key, version)) is not None:
-                fresh[key] = identity
-        return fresh
+            fresh = [(record.id.uuid, read_identity(record.payload)) for record in reply.result]
+            self._identities.keep([(key, versions[key], identity) for key, identity in fresh])
+            known.update(fresh)
+        return known
 
     async def fetch(
         self, schema: CollectionSchema, kb_id: KnowledgeBaseId, point_ids: Sequence[str], *, timeout_s: float

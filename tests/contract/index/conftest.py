@@ -2,40 +2,23 @@
 
 import os
 import secrets
-import socket
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
-import grpc
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from services.index.connection import IndexConnection
 from services.index.reader import IndexReader
 from services.index.writer import IndexWriter
 from tests.contract.index.builders import World, schema_of
+from tests.contract.index.engine import running_engine
 
 TARGETS = ["engine"] + (["server"] if os.environ.get("QDRANT_URL") else [])
 
 
 @pytest.fixture(scope="session")
 def engine_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        target = f"127.0.0.1:{probe.getsockname()[1]}"
-    folder = tmp_path_factory.mktemp("engine")
-    command = [sys.executable, "-m", "services.engine", "--data-dir", str(folder), "--port", target.rpartition(":")[2]]
-    process = subprocess.Popen([*command, "--parent-pid", str(os.getpid())], cwd=Path(__file__).parents[3])
-    try:
-        with grpc.insecure_channel(target) as channel:
-            grpc.channel_ready_future(channel).result(timeout=60)
-            health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
+    with running_engine(tmp_path_factory.mktemp("engine")) as target:
         yield target
-    finally:
-        process.terminate()
-        assert process.wait(timeout=30) == 0
 
 
 @pytest.fixture(scope="session", params=TARGETS)
