@@ -201,3 +201,10 @@ def test_dashboard_when_its_panels_are_laid_out_then_none_overlap() -> None:
         assert not cells & taken, panel["title"]
         taken |= cells
     assert max(x for x, _ in taken) < 24
+
+
+def test_ray_when_its_serve_config_is_read_by_ray_then_it_is_accepted() -> None:
+    schema = pytest.importorskip("ray.serve.schema")
+    service = dict(raw_manifests())["overlays/ray/rayservice.yaml:RayService/pergamon"]
+    config = schema.ServeDeploySchema(**yaml.safe_load(service["spec"]["serveConfigV2"]))
+    assert {application.name for application in config.applications} == set(SERVICES)
