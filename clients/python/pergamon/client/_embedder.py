@@ -1,14 +1,13 @@
 """The methods of the embedder."""
 
-import asyncio
 import hashlib
 from collections.abc import AsyncGenerator, AsyncIterable, Sequence
+from contextlib import aclosing
 from functools import cached_property
 
-from grpc import aio
-
-from pergamon.client._calls import STREAM_TIMEOUT_S, errors_of_call
+from pergamon.client._calls import STREAM_TIMEOUT_S
 from pergamon.client._core import ServiceMethods
+from pergamon.client._streams import exchange
 from pergamon.embedder.v1 import embedder_pb2 as pb
 from pergamon.embedder.v1.embedder_pb2_grpc import EmbedderServiceStub
 from pergamon.type.v1.model_pb2 import Model
@@ -103,22 +102,10 @@ class EmbedderMethods(ServiceMethods):
         """
         call = self._calls.begin(timeout_s, STREAM_TIMEOUT_S)
         stream = self._embedder.EmbedStream(timeout=call.left_s(), metadata=call.metadata)
-        sending = asyncio.create_task(_send_all(stream, requests))
-        try:
-            while True:
-                try:
-                    with errors_of_call(call.request_id):
-                        reply = await stream.read()
-                except Exception:
-                    _raise_failure_of(sending)
-                    raise
-                if not isinstance(reply, pb.EmbedStreamResponse):
-                    return
+        replies = exchange(stream, requests, reply_type=pb.EmbedStreamResponse, request_id=call.request_id)
+        async with aclosing(replies):
+            async for reply in replies:
                 yield reply
-        finally:
-            sending.cancel()
-            stream.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
 
     async def tokenize(
         self,
@@ -159,23 +146,3 @@ class EmbedderMethods(ServiceMethods):
         """Describe one model of the embedder, by name or alias."""
         request = pb.GetModelRequest(model=model)
         return (await self._calls.unary(self._embedder.GetModel, request, timeout_s=timeout_s)).model
-
-
-async def _send_all(
-    stream: aio.StreamStreamCall[pb.EmbedStreamRequest, pb.EmbedStreamResponse],
-    requests: AsyncIterable[pb.EmbedStreamRequest],
-) -> None:
-    try:
-        async for request in requests:
-            await stream.write(request)
-        await stream.done_writing()
-    except (aio.AioRpcError, asyncio.InvalidStateError):
-        return  # the stream has ended; the reader learns why
-    except BaseException:
-        stream.cancel()  # wakes the reader, which raises what happened here
-        raise
-
-
-def _raise_failure_of(sending: asyncio.Task[None]) -> None:
-    if sending.done() and not sending.cancelled() and (failure := sending.exception()):
-        raise failure

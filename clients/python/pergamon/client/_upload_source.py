@@ -3,9 +3,10 @@
 import asyncio
 import hashlib
 import io
+import threading
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
 from typing import BinaryIO
@@ -27,6 +28,7 @@ class UploadSource:
     start: int
     size_bytes: int | None
     sha256: str | None
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     @property
     def repeatable(self) -> bool:
@@ -35,10 +37,17 @@ class UploadSource:
 
     async def pieces(self) -> AsyncGenerator[bytes, None]:
         """The content from its start, in pieces of at most 256 KiB."""
-        if self.repeatable:
-            await asyncio.to_thread(self.file.seek, self.start)
-        while piece := await asyncio.to_thread(self.file.read, PIECE_BYTES):
+        position = self.start
+        while piece := await asyncio.to_thread(self._read, position):
             yield piece
+            position += len(piece)
+
+    def _read(self, position: int) -> bytes:
+        # A read that a broken attempt left behind in its thread must not move the file under the next attempt.
+        with self.lock:
+            if self.repeatable:
+                self.file.seek(position)
+            return self.file.read(PIECE_BYTES)
 
 
 @asynccontextmanager

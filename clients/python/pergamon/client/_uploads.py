@@ -1,25 +1,37 @@
 """The upload of a document: any size, bounded memory, safe to repeat."""
 
-import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
+from functools import cached_property
 
-from grpc import aio
+from grpc import StatusCode, aio
 
 from pergamon.client._calls import STREAM_TIMEOUT_S
 from pergamon.client._documents import DocumentMethods
+from pergamon.client._streams import exchange
 from pergamon.client._upload_source import Content, UploadSource, open_source
+from pergamon.client.errors import InternalError
 from pergamon.ingestor.v1 import document_pb2 as pb
 
 #: Called with the bytes sent so far and the bytes in all, 0 where that is unknown.
 Progress = Callable[[int, int], None]
 
-_Call = aio.StreamUnaryCall[pb.UploadDocumentRequest, pb.UploadDocumentResponse]
+_METHOD = f"/{pb.DESCRIPTOR.services_by_name['DocumentService'].full_name}/UploadDocument"
 
 
 class UploadMethods(DocumentMethods):
     """Puts documents in."""
+
+    @cached_property
+    def _upload(self) -> aio.StreamStreamMultiCallable[pb.UploadDocumentRequest, pb.UploadDocumentResponse]:
+        # Called as a stream in both directions, which is the same on the wire: the stub's call loses the server's
+        # answer when it comes before the last piece is sent, as to a repeated request_id.
+        return self._channels.of("ingestor").stream_stream(
+            _METHOD,
+            request_serializer=pb.UploadDocumentRequest.SerializeToString,
+            response_deserializer=pb.UploadDocumentResponse.FromString,
+        )
 
     async def upload_document(
         self,
@@ -59,26 +71,25 @@ class UploadMethods(DocumentMethods):
             )
 
             async def attempt() -> pb.UploadDocumentResponse:
-                stream = self._documents.UploadDocument(timeout=call.left_s(), metadata=call.metadata)
-                try:
-                    await _send(stream, header, source, progress)
-                    return await stream
-                finally:
-                    stream.cancel()
+                stream = self._upload(timeout=call.left_s(), metadata=call.metadata)
+                requests = _requests(header, source, progress)
+                replies = exchange(stream, requests, reply_type=pb.UploadDocumentResponse, request_id=call.request_id)
+                async with aclosing(replies):
+                    async for reply in replies:
+                        return reply
+                message = "the server ended the upload without an answer"
+                raise InternalError(StatusCode.INTERNAL, "", message, request_id=call.request_id)
 
             return await self._calls.attempts(call, attempt, repeatable=source.repeatable)
 
 
-async def _send(stream: _Call, header: pb.UploadHeader, source: UploadSource, progress: Progress | None) -> None:
+async def _requests(
+    header: pb.UploadHeader, source: UploadSource, progress: Progress | None
+) -> AsyncGenerator[pb.UploadDocumentRequest, None]:
+    yield pb.UploadDocumentRequest(header=header)
     sent = 0
-    try:
-        await stream.write(pb.UploadDocumentRequest(header=header))
-        async with aclosing(source.pieces()) as pieces:
-            async for piece in pieces:
-                await stream.write(pb.UploadDocumentRequest(data=piece))
-                sent += len(piece)
-                if progress:
-                    progress(sent, source.size_bytes or 0)
-        await stream.done_writing()
-    except asyncio.InvalidStateError:
-        return  # the server answered before it read everything; the answer says why
+    async for piece in source.pieces():
+        yield pb.UploadDocumentRequest(data=piece)
+        sent += len(piece)  # asked for the next one: this one is sent
+        if progress:
+            progress(sent, source.size_bytes or 0)
