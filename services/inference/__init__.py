@@ -1,0 +1,1 @@
+"""Running models: cards and pulling, tokenisation, batching, and the backends. Shared by embedder and reranker."""

@@ -1,0 +1,60 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportUnknownParameterType=false, reportMissingTypeArgument=false, reportAttributeAccessIssue=false
+"""Runs BERT and XLM-RoBERTa encoders on the CPU with OpenVINO; `openvino_graph` builds the graph."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import openvino as ov
+
+from services.inference.backends.openvino_graph import build_model
+from services.inference.backends.rows import sparse_rows, unit_rows
+from services.inference.cards import ModelCard, ModelKind
+from services.inference.checkpoint import EncoderConfig, Weights, read_config
+from services.inference.types import BatchOutput, TokenBatch
+
+
+class OpenVinoBackend:
+    """One compiled model on the CPU, one pass at a time. `run` releases the interpreter lock while it computes."""
+
+    def __init__(self, card: ModelCard, compiled: ov.CompiledModel, precision: str) -> None:
+        self.card = card
+        self.device = "cpu"
+        self.precision = precision
+        self._request = compiled.create_infer_request()
+
+    @classmethod
+    def load(
+        cls, folder: Path, card: ModelCard, *, precision: Literal["auto", "bf16", "f32"] = "auto", threads: int = 0
+    ) -> "OpenVinoBackend":
+        """Build and compile the model in `folder`. Raises `ModelInvalid` where its tensors do not fit its config."""
+        config = EncoderConfig.of(read_config(folder), card.name)
+        core = ov.Core()
+        native_bf16 = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+        chosen = precision if precision != "auto" else "bf16" if native_bf16 else "f32"
+        options = {
+            "PERFORMANCE_HINT": "LATENCY",
+            "NUM_STREAMS": "1",
+            "INFERENCE_PRECISION_HINT": chosen,
+            # Pinned threads fight with the other processes of a small machine for the same cores.
+            "ENABLE_CPU_PINNING": "NO",
+        }
+        if threads:
+            options["INFERENCE_NUM_THREADS"] = str(threads)
+        compiled = core.compile_model(build_model(card, config, Weights(folder)), "CPU", options)
+        return cls(card, compiled, chosen)
+
+    def run(self, batch: TokenBatch) -> BatchOutput:
+        outputs = self._request.infer([batch.ids, batch.mask, batch.type_ids], share_inputs=True)
+        rows = np.asarray(outputs[0], np.float32)
+        match self.card.kind:
+            case ModelKind.DENSE:
+                return BatchOutput(dense=unit_rows(rows))
+            case ModelKind.RERANKER:
+                return BatchOutput(logits=rows.copy())
+            case ModelKind.SPARSE:
+                return BatchOutput(sparse=sparse_rows(rows))
+
+    def close(self) -> None:
+        del self._request

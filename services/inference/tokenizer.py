@@ -1,0 +1,133 @@
+"""Text to token ids, with an explicit answer to "and if it is too long?"."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from tokenizers import Encoding, Tokenizer
+
+from services.common.errors import ServiceError
+from services.inference.errors import EmptyInput, InputTooLong, ModelInvalid
+from services.inference.types import Encoded, Truncation
+
+#: No vocabulary needs more than this many characters for an average token of real text. Longer texts are cut to
+#: it before they are tokenised, so that one huge text cannot occupy the processor.
+CHARS_PER_TOKEN_MAX = 64
+
+
+class TextTokenizer:
+    """A `tokenizers` tokenizer with a limit. Thread-safe: nothing in it changes after construction.
+
+    The limit counts special tokens. Truncation is done here, per call, and never by the state of the library's
+    object, which all threads share.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, max_tokens: int) -> None:
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        self._tokenizer = tokenizer
+        self.max_tokens = max_tokens
+        self._max_chars = max_tokens * CHARS_PER_TOKEN_MAX
+        self._single_specials = tokenizer.num_special_tokens_to_add(False)
+        self._pair_specials = tokenizer.num_special_tokens_to_add(True)
+
+    @classmethod
+    def load(cls, path: Path, *, max_tokens: int) -> "TextTokenizer":
+        try:
+            return cls(Tokenizer.from_file(str(path)), max_tokens=max_tokens)
+        except Exception as error:  # the library raises bare Exception for a malformed file
+            raise ModelInvalid(f"tokenizer of model {path.parent.name!r} cannot be read; pull the model again") from error
+
+    @property
+    def vocabulary_size(self) -> int:
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
+
+    def token_ids(self, texts: Sequence[str], *, prefix: str = "") -> list[list[int]]:
+        """The ids of every text in full: prefix and special tokens included, nothing cut. Empty texts are fine."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch([prefix + text for text in texts])]
+
+    def encode(
+        self, texts: Sequence[str], *, prefix: str = "", truncation: Truncation = Truncation.FAIL
+    ) -> list[Encoded | ServiceError]:
+        """One entry per text, in order: the encoding, or `EmptyInput` / `InputTooLong` for that text alone."""
+        kept = [i for i, text in enumerate(texts) if not _is_blank(text)]
+        capped = [self._cap(texts[i], truncation) for i in kept]
+        encodings = self._tokenizer.encode_batch_fast([prefix + text for text, _ in capped])
+        out: list[Encoded | ServiceError] = [EmptyInput("the text is empty or white space only")] * len(texts)
+        for i, (text, was_cut), encoding in zip(kept, capped, encodings, strict=True):
+            if len(encoding.ids) <= self.max_tokens and not (was_cut and truncation is Truncation.FAIL):
+                out[i] = _encoded(encoding, truncated=was_cut)
+            elif truncation is Truncation.FAIL:
+                out[i] = self._too_long("text", len(texts[i]), None if was_cut else len(encoding.ids))
+            else:
+                out[i] = self._cut_single(prefix, text, truncation)
+        return out
+
+    def encode_pairs(
+        self, query: str, passages: Sequence[str], *, truncation: Truncation = Truncation.FAIL
+    ) -> list[Encoded | ServiceError]:
+        """The pairs (query, passage) in order; only the passage is ever cut.
+
+        A query that leaves no room for a passage is an `InputTooLong` for every pair; a blank one an `EmptyInput`.
+        """
+        if _is_blank(query):
+            return [EmptyInput("the query is empty or white space only")] * len(passages)
+        query_encoding = self._tokenizer.encode_batch_fast([query[: self._max_chars]], add_special_tokens=False)[0]
+        room = self.max_tokens - self._pair_specials - len(query_encoding.ids)
+        if room < 1 or len(query) > self._max_chars:
+            return [self._too_long("query", len(query), len(query_encoding.ids))] * len(passages)
+        capped = [self._cap(passage, truncation) for passage in passages]
+        encodings = self._tokenizer.encode_batch_fast([text for text, _ in capped], add_special_tokens=False)
+        out: list[Encoded | ServiceError] = []
+        for passage, (_, was_cut), encoding in zip(passages, capped, encodings, strict=True):
+            too_long = was_cut or len(encoding.ids) > room
+            if _is_blank(passage):
+                out.append(EmptyInput("the passage is empty or white space only"))
+            elif too_long and truncation is Truncation.FAIL:
+                tokens = None if was_cut else len(encoding.ids) + len(query_encoding.ids) + self._pair_specials
+                out.append(self._too_long("query and passage", len(passage), tokens))
+            else:
+                if len(encoding.ids) > room:
+                    encoding.truncate(room, direction=_direction(truncation))
+                out.append(_encoded(self._tokenizer.post_process(query_encoding, encoding), truncated=too_long))
+        return out
+
+    def _cap(self, text: str, truncation: Truncation) -> tuple[str, bool]:
+        if len(text) <= self._max_chars:
+            return text, False
+        return (text[-self._max_chars :] if truncation is Truncation.LEFT else text[: self._max_chars]), True
+
+    def _cut_single(self, prefix: str, text: str, truncation: Truncation) -> Encoded:
+        """Cut the tokens of the text; those of the prefix stay, whichever end is cut."""
+        room = self.max_tokens - self._single_specials
+        if truncation is Truncation.LEFT and prefix:
+            head = self._tokenizer.encode(prefix.rstrip(), add_special_tokens=False)
+            tail = self._tokenizer.encode(text, add_special_tokens=False)
+            tail.truncate(max(1, room - len(head.ids)), direction="left")
+            content = Encoding.merge([head, tail], growing_offsets=False)
+        else:
+            content = self._tokenizer.encode(prefix + text, add_special_tokens=False)
+            content.truncate(room, direction=_direction(truncation))
+        return _encoded(self._tokenizer.post_process(content), truncated=True)
+
+    def _too_long(self, what: str, chars: int, tokens: int | None) -> InputTooLong:
+        size = f"{tokens} tokens" if tokens is not None else f"{chars} characters"
+        return InputTooLong(
+            f"{what} has {size}; the model takes {self.max_tokens} tokens and at most {self._max_chars} characters: "
+            "shorten it or ask for truncation",
+            metadata={"max_tokens": str(self.max_tokens)} | ({} if tokens is None else {"token_count": str(tokens)}),
+        )
+
+
+def _is_blank(text: str) -> bool:
+    return not text or text.isspace()
+
+
+def _direction(truncation: Truncation) -> str:
+    return "left" if truncation is Truncation.LEFT else "right"
+
+
+def _encoded(encoding: Encoding, *, truncated: bool) -> Encoded:
+    return Encoded(
+        ids=np.asarray(encoding.ids, np.int32), type_ids=np.asarray(encoding.type_ids, np.int32), truncated=truncated
+    )

@@ -1,0 +1,156 @@
+"""The one thread that drives the device: takes a prepared pass, runs it, hands back one outcome per item."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from services.common.errors import ServiceError
+from services.inference.backend import Backend
+from services.inference.errors import DeviceLost, InferenceFailed
+from services.inference.queueing import Ticket
+from services.inference.types import BatchOutput, Encoded, ItemOutput, Lane, TokenBatch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Pass:
+    """One forward pass, ready for the device: `batch` row i belongs to `tickets[i]`."""
+
+    tickets: tuple[Ticket, ...]
+    batch: TokenBatch
+
+    @property
+    def lane(self) -> Lane:
+        return self.tickets[0].lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class PassEnded:
+    """What came of a pass: `outcomes[i]` for `tickets[i]`; `seconds` on the device; `clean` if it ran as one."""
+
+    work: Pass
+    outcomes: tuple[ItemOutput | ServiceError, ...]
+    seconds: float
+    clean: bool
+
+
+def pad(items: list[Encoded]) -> TokenBatch:
+    """Items side by side, padded on the right with zeros (the mask hides them)."""
+    longest = max(item.token_count for item in items)
+    ids, mask, type_ids = np.zeros((3, len(items), longest), np.int32)
+    for row, item in enumerate(items):
+        ids[row, : item.token_count] = item.ids
+        mask[row, : item.token_count] = 1
+        type_ids[row, : item.token_count] = item.type_ids
+    return TokenBatch(ids=ids, mask=mask, type_ids=type_ids)
+
+
+def prepare(tickets: list[Ticket]) -> Pass:
+    return Pass(tickets=tuple(tickets), batch=pad([ticket.encoded for ticket in tickets]))
+
+
+class DeviceWorker:
+    """Owns a daemon thread and a slot for the next pass.
+
+    `offer` fills the slot, `retract` empties it if the thread has not taken it yet. `on_taken` and `on_ended` are
+    called from the thread. The thread outlives every exception of the backend; it ends by `stop`.
+    """
+
+    def __init__(
+        self, backend: Backend, *, on_taken: Callable[[Pass], None], on_ended: Callable[[PassEnded], None]
+    ) -> None:
+        self._backend = backend
+        self._on_taken = on_taken
+        self._on_ended = on_ended
+        self._slot: Pass | None = None
+        self._stopping = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._loop, name=f"device-{backend.card.name}", daemon=True)
+        self._thread.start()
+
+    def offer(self, work: Pass) -> None:
+        with self._changed:
+            if self._slot is not None:
+                raise RuntimeError("the slot of the device worker is taken; retract first")
+            self._slot = work
+            self._changed.notify()
+
+    def retract(self) -> Pass | None:
+        with self._changed:
+            work, self._slot = self._slot, None
+            return work
+
+    def stop(self) -> None:
+        """Let the thread end after the pass it is in; a pass in the slot is not run."""
+        with self._changed:
+            self._stopping = True
+            self._changed.notify()
+
+    @property
+    def alive(self) -> bool:
+        return self._thread.is_alive()
+
+    def _loop(self) -> None:
+        while (work := self._take()) is not None:
+            try:
+                self._on_taken(work)
+                self._on_ended(self._run(work))
+            except RuntimeError:  # the event loop that waited for the outcome is closed: nobody is left to tell
+                return
+
+    def _take(self) -> Pass | None:
+        with self._changed:
+            while self._slot is None and not self._stopping:
+                self._changed.wait()
+            if self._stopping:
+                return None
+            work, self._slot = self._slot, None
+            return work
+
+    def _run(self, work: Pass) -> PassEnded:
+        started = time.perf_counter()
+        try:
+            outcomes = split(self._backend.run(work.batch), work.batch.size)
+            clean = True
+        except Exception as error:
+            outcomes = self._isolate([ticket.encoded for ticket in work.tickets], error)
+            clean = False
+        return PassEnded(
+            work=work, outcomes=tuple(outcomes), seconds=time.perf_counter() - started, clean=clean
+        )
+
+    def _isolate(self, items: list[Encoded], error: Exception) -> list[ItemOutput | ServiceError]:
+        """Run the halves of a failed pass, down to single items, so that only the culprit fails."""
+        if isinstance(error, DeviceLost):
+            return [error] * len(items)
+        if len(items) == 1:
+            return [InferenceFailed(f"the model failed on this input ({type(error).__name__})")]
+        middle = len(items) // 2
+        out: list[ItemOutput | ServiceError] = []
+        for half in (items[:middle], items[middle:]):
+            try:
+                out.extend(split(self._backend.run(pad(half)), len(half)))
+            except Exception as failure:
+                out.extend(self._isolate(half, failure))
+        return out
+
+
+def split(output: BatchOutput, size: int) -> list[ItemOutput | ServiceError]:
+    """One outcome per row; a row that is not finite, or a dense row without a direction, is an `InferenceFailed`."""
+    rows: list[ItemOutput | ServiceError] = []
+    if output.dense is not None:
+        good = np.isfinite(output.dense).all(axis=1) & (np.abs(output.dense).max(axis=1, initial=0.0) > 0.0)
+        rows = [row if ok else _not_finite() for row, ok in zip(output.dense, good, strict=True)]
+    elif output.logits is not None:
+        rows = [float(logit) if np.isfinite(logit) else _not_finite() for logit in output.logits]
+    elif output.sparse is not None:
+        rows = [vector if np.isfinite(vector.values).all() else _not_finite() for vector in output.sparse]
+    if len(rows) != size:
+        raise InferenceFailed(f"the backend gave {len(rows)} rows for {size} items")
+    return rows
+
+
+def _not_finite() -> InferenceFailed:
+    return InferenceFailed("the model gave no finite, non-zero value for this input")
