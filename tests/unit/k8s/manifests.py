@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import shutil
 import subprocess
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -69,17 +68,12 @@ def config_env(path: str = "base/config.env") -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines if line and not line.startswith("#"))
 
 
+def settings_class(service: str) -> type[BaseSettings]:
+    """The settings of a service: what is called like it in its settings module."""
+    return getattr(importlib.import_module(f"services.{service}.settings"), f"{service.capitalize()}Settings")
+
+
 def known_env(service: str) -> set[str]:
     """The variables that the settings of a service read."""
-    module = importlib.import_module(f"services.{service}.settings")
-    return {
-        f"{settings.model_config.get('env_prefix', '')}{field}".upper()
-        for settings in _settings_classes(module)
-        for field in settings.model_fields
-    }
-
-
-def _settings_classes(module: object) -> Iterator[type[BaseSettings]]:
-    for value in vars(module).values():
-        if isinstance(value, type) and issubclass(value, BaseSettings) and value is not BaseSettings:
-            yield value
+    settings = settings_class(service)
+    return {f"{settings.model_config.get('env_prefix', '')}{field}".upper() for field in settings.model_fields}

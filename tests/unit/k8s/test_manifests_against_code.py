@@ -27,6 +27,7 @@ from tests.unit.k8s.manifests import (
     known_env,
     literal_env,
     raw_manifests,
+    settings_class,
 )
 
 PORTS = {"embedder": 7701, "reranker": 7702, "retriever": 7703, "ingestor": 7704}
@@ -66,14 +67,21 @@ def test_environment_when_a_container_sets_it_then_the_service_reads_it(service:
 
 @pytest.mark.parametrize("service", SERVICES)
 def test_ports_when_the_settings_have_defaults_then_the_manifests_use_them(service: str) -> None:
-    module = importlib.import_module(f"services.{service}.settings")
-    (settings,) = [
-        value
-        for name, value in vars(module).items()
-        if name.lower() == f"{service}settings" and isinstance(value, type)
-    ]
+    settings = settings_class(service)
     assert settings.model_fields["port"].default == PORTS[service]
     assert settings.model_fields["metrics_port"].default == PORTS[service] + 2000
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_environment_when_the_settings_read_it_then_every_value_is_understood(
+    service: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {**config_env(), **literal_env(container(service))}.items():
+        monkeypatch.setenv(name, value)
+    settings = settings_class(service)()
+    assert (settings.host, settings.port, settings.log_format) == ("0.0.0.0", PORTS[service], "json")
+    assert settings.model_dump().get("pull_models", False) is False  # the models volume is mounted read-only
+    assert re.fullmatch(r"[\w.-]+:\d+", settings.model_dump().get("qdrant_url", "qdrant:6334"))
 
 
 @pytest.mark.parametrize("path", ["base/config.env", "overlays/gpu/models.env", "overlays/ray/targets.env"])
