@@ -205,6 +205,13 @@ async def test_watch_job_that_breaks_again_and_again_without_news_gives_up(serve
     assert len(served.services.watch.requests) == 3
 
 
+async def test_watch_job_that_breaks_after_each_news_goes_on_for_ever(served, time):
+    breaks = [[job(RUNNING, str(number)), UNAVAILABLE] for number in range(6)]
+    served.services.watch.will(*breaks, [job(DONE)])
+    async with AsyncClient(served.target, timing=time.timing, retry=RetryPolicy(max_attempts=2)) as client:
+        assert len(await stages(client.watch_job("job_1"))) == 7
+
+
 async def test_watch_job_of_an_unknown_job_is_not_repeated(client, served):
     served.services.watch.will([Refusal(code=grpc.StatusCode.NOT_FOUND, reason="JOB_NOT_FOUND")])
     with pytest.raises(NotFoundError):
