@@ -13,7 +13,10 @@ import pymupdf
 import pytest
 from lxml import etree
 
-from examples.company.make_documents import DOCUMENTS, HERE, make_documents
+from examples.company.make_documents import DOCUMENTS, HERE, SOURCES, make_documents
+from examples.company.writers.pdf import write_pdf
+from examples.company.writers.source import read_source
+from examples.company.writers.word import write_docx
 
 QUESTIONS = json.loads((HERE / "questions.json").read_text(encoding="utf-8"))["questions"]
 ANSWERS = [
@@ -29,9 +32,8 @@ def squeezed(text: str) -> str:
 
 
 @cache
-def pages(name: str) -> list[str]:
+def pages(path: Path) -> list[str]:
     """The text of each page; files without pages have one."""
-    path = DOCUMENTS / name
     if path.suffix == ".pdf":
         with pymupdf.open(path) as document:
             return [page.get_text() for page in document]
@@ -40,13 +42,21 @@ def pages(name: str) -> list[str]:
             names = [part for part in package.namelist() if re.fullmatch(r"word/(document|footnotes)\.xml", part)]
             parts = [etree.fromstring(package.read(part)) for part in names]
         return ["".join(text.text or "" for part in parts for text in part.iter(f"{W}t"))]
-    raw = path.read_bytes().decode("gb18030" if "gb18030" in name else "utf-8")
+    raw = path.read_bytes().decode("gb18030" if "gb18030" in path.name else "utf-8")
     return [re.sub(r"<[^>]+>", " ", raw).replace("&nbsp;", " ") if path.suffix == ".html" else raw]
 
 
-def test_make_documents_when_run_again_then_every_byte_is_the_same(tmp_path: Path) -> None:
-    made = {path.name: path.read_bytes() for path in make_documents(tmp_path)}
-    assert made == {path.name: path.read_bytes() for path in DOCUMENTS.iterdir()}
+def test_writers_when_run_twice_then_every_byte_is_the_same() -> None:
+    prices, warranty = (read_source(SOURCES / name) for name in ("price-list-2026.pdf.md", "warranty-terms.docx.md"))
+    assert write_pdf(prices) == write_pdf(prices)
+    assert write_docx(warranty) == write_docx(warranty)
+
+
+def test_documents_when_made_again_then_they_say_what_the_checked_in_ones_say(tmp_path: Path) -> None:
+    made = make_documents(tmp_path)
+    assert {path.name for path in made} == {path.name for path in DOCUMENTS.iterdir()}
+    for path in made:
+        assert pages(path) == pages(DOCUMENTS / path.name), path.name
 
 
 def test_documents_when_counted_then_they_stay_small() -> None:
@@ -55,7 +65,7 @@ def test_documents_when_counted_then_they_stay_small() -> None:
 
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_question_when_its_answer_is_looked_up_then_phrase_and_section_are_there(answer: dict[str, str | int]) -> None:
-    texts = pages(str(answer["file"]))
+    texts = pages(DOCUMENTS / str(answer["file"]))
     text = texts[int(answer["page"]) - 1] if "page" in answer else texts[0]
     assert squeezed(str(answer["phrase"])) in squeezed(text)
     assert squeezed(str(answer["section"])) in squeezed("".join(texts))
