@@ -45,7 +45,7 @@ class BlobStore(Protocol):
         ...
 
     def local_path(self, key: str) -> AbstractAsyncContextManager[Path]:
-        """A file with the bytes, to be read and not changed, for as long as the context is open. Errors: BlobNotFound."""
+        """A file with the bytes, to be read and not changed, while the context is open. Errors: BlobNotFound."""
         ...
 
     async def delete_prefix(self, prefix: str) -> None:
@@ -71,15 +71,15 @@ def check_key(key: str) -> str:
     """`key`, if no store could take it for anything but a place below its root. Errors: ValueError."""
     if len(key) > KEY_MAX_CHARS or not all(_SEGMENT.fullmatch(segment) for segment in key.split("/")):
         raise ValueError(
-            f"blob key {key[:80]!r} is not valid: segments of letters, digits and . _ = - (no . in front), with / between"
+            f"blob key {key[:80]!r} is not valid: segments of letters, digits and . _ = - (no . in front), / between"
         )
     return key
 
 
-def check_sha256(key: str, *, found: str, wanted: str) -> None:
+def check_sha256(*, found: str, wanted: str) -> None:
     if wanted and found != wanted:
         raise ServiceError(
-            f"the bytes received for {key.rsplit('/', 1)[-1]!r} have sha256 {found}, announced was {wanted[:64]}; send again",
+            f"the bytes received have sha256 {found}, announced was {wanted[:64]}; send them again",
             reason=Reason.CHECKSUM_MISMATCH,
             metadata={"sha256": found},
         )

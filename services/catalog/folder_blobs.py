@@ -50,7 +50,7 @@ class FolderBlobStore:
     async def put(self, key: str, content: Content, *, sha256: str = "") -> BlobInfo:
         target = self._path(key)
         async with spooled(self._workshop, content) as spool:
-            check_sha256(key, found=spool.sha256, wanted=sha256)
+            check_sha256(found=spool.sha256, wanted=sha256)
             with disk_errors():
                 await asyncio.to_thread(self._place, spool.path, target)
             return BlobInfo(key=key, size_bytes=spool.size_bytes, sha256=spool.sha256)

@@ -9,11 +9,11 @@ from services.catalog.types import Failure
 from services.domain.blocks import ParseWarning
 from services.domain.ids import DocumentId, DocVersionId, JobId, KnowledgeBaseId, TenantId
 
-Json: TypeAlias = "str | int | float | bool | None | list[Json] | dict[str, Json]"
+Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json] | None"
 
 
 class JobKind(StrEnum):
-    """INGEST makes a version searchable; RETIRE removes a version's points and blobs; PURGE those of a knowledge base."""
+    """INGEST makes a version searchable; RETIRE removes its points and blobs; PURGE those of a knowledge base."""
 
     INGEST = "INGEST"
     RETIRE = "RETIRE"

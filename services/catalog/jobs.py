@@ -45,7 +45,7 @@ class Jobs:
         version: DocVersionId | None = None,
         delay_s: float = 0.0,
     ) -> JobId:
-        """Queue work of `kind`; an equal job that nobody has begun serves both. Errors: KNOWLEDGE_BASE_NOT_FOUND."""
+        """Queue work of `kind`; an equal one that nobody has begun serves both. Errors: KNOWLEDGE_BASE_NOT_FOUND."""
         now_us = self._database.now_us()
 
         def work(connection: Connection) -> JobId:
@@ -83,17 +83,25 @@ class Jobs:
     async def lease(self, owner: str, *, kinds: Sequence[JobKind], lease_s: float, limit: int = 1) -> tuple[Job, ...]:
         """Take up to `limit` due jobs for `lease_s`, those of silent workers included.
 
-        Tenants and knowledge bases with fewer running jobs come first, then the oldest job. A job whose lease ran out on
-        its last attempt is FAILED, and its document with it; clean-up (RETIRE, PURGE) is never given up.
+        Tenants and knowledge bases with fewer running jobs come first, then the oldest job. A job whose lease ran out
+        on its last attempt is FAILED, and its document with it; clean-up (RETIRE, PURGE) is never given up.
         """
         now_us = self._database.now_us()
-        exhausted = await self._database.write(lambda c: requeue_expired(c, now_us, ENDLESS_KINDS))
-        for job in exhausted:
-            await self._database.write(lambda c, j=job.id: self._give_up(c, j, now_us))
-        taken = await self._database.write(
-            lambda c: take(c, owner=owner, kinds=kinds, lease_us=int(lease_s * 1_000_000), limit=limit, now_us=now_us)
-        )
-        return tuple(taken)
+        lease_us = int(lease_s * 1_000_000)
+
+        def work(connection: Connection) -> tuple[list[JobId], list[Job]]:
+            exhausted = requeue_expired(connection, now_us, ENDLESS_KINDS)
+            if exhausted:
+                return exhausted, []
+            return [], take(connection, owner=owner, kinds=kinds, lease_us=lease_us, limit=limit, now_us=now_us)
+
+        while True:
+            exhausted, taken = await self._database.write(work)
+            if not exhausted:
+                return tuple(taken)
+            for job_id in exhausted:
+                # Of its own: it locks a knowledge base, which comes before jobs in the order of locks.
+                await self._database.write(lambda c, j=job_id: self._give_up(c, j, now_us))
 
     def _give_up(self, connection: Connection, job_id: JobId, now_us: int) -> None:
         job = connection.execute(select(jobs).where(jobs.c.id == job_id)).one_or_none()
@@ -108,7 +116,7 @@ class Jobs:
         )
 
     async def heartbeat(self, job_id: JobId, owner: str, *, lease_s: float) -> bool:
-        """Keep the lease for another `lease_s`. False when the job was cancelled or taken over: stop, write no more."""
+        """Keep the lease for `lease_s` from now. False when the job was cancelled or taken over: write no more."""
         now_us = self._database.now_us()
         return await self._update(job_id, owner, {"lease_expires_us": now_us + int(lease_s * 1_000_000)})
 
@@ -118,7 +126,7 @@ class Jobs:
         return await self._update(job_id, owner, {**shown, **self._changed()})
 
     async def checkpoint(self, job_id: JobId, owner: str, state: Json) -> bool:
-        """Keep what the next attempt may start from, at most `checkpoint_max_bytes` of JSON. False as for `heartbeat`."""
+        """Keep what the next attempt may start from (bounded by `checkpoint_max_bytes`). False as for `heartbeat`."""
         bounded_checkpoint(state, self._settings.checkpoint_max_bytes)
         return await self._update(job_id, owner, {"checkpoint": state})
 
@@ -154,7 +162,7 @@ class Jobs:
         return await self._database.write(work)
 
     async def retry_later(self, job_id: JobId, owner: str, *, delay_s: float, reason: str, message: str = "") -> bool:
-        """Back into the line without losing an attempt: something else is down, the job is not to blame. False as above."""
+        """Back into the line without losing an attempt: something else is down. False as for `heartbeat`."""
         error = Failure(reason=reason[:64], message=message[:_MESSAGE_MAX_CHARS])
         values = {**self._waiting(delay_s, error), "attempt": jobs.c.attempt - 1}
         return await self._update(job_id, owner, values)
@@ -183,7 +191,7 @@ class Jobs:
         return await self._database.read(lambda connection: to_job(_visible(connection, tenant, job_id)))
 
     async def changes(self, tenant: TenantId, job_id: JobId, *, after_seq: int) -> Job | None:
-        """The job if it changed since `after_seq` (0: as it is now), else None. One look-up by key: made for polling."""
+        """The job if it changed since `after_seq` (0: as it is now), else None. One look-up: made for polling."""
 
         def work(connection: Connection) -> Job | None:
             row = _visible(connection, tenant, job_id)
@@ -247,7 +255,7 @@ class Jobs:
         return await self._database.write(work)
 
     async def prune(self) -> int:
-        """Forget jobs that finished before the retention, and old request ids; call it now and then. Returns how many."""
+        """Forget jobs that finished long ago, and old request ids; call it now and then. Returns how many."""
         now_us = self._database.now_us()
         jobs_before_us = now_us - int(self._settings.job_retention_s * 1_000_000)
         requests_before_us = now_us - int(self._settings.request_id_ttl_s * 1_000_000)

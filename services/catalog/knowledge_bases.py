@@ -118,7 +118,7 @@ class KnowledgeBases:
         return await self._database.write(work)
 
     async def delete(self, tenant: TenantId, kb_id: KnowledgeBaseId) -> None:
-        """Invisible everywhere when this returns; its jobs are cancelled, and a PURGE job removes what is stored of it."""
+        """Invisible everywhere when this returns; its jobs are cancelled, a PURGE job removes what is stored."""
         now_us = self._database.now_us()
 
         def work(connection: Connection) -> None:
@@ -138,7 +138,7 @@ class KnowledgeBases:
         await self._database.write(work)
 
     async def purge_done(self, kb_id: KnowledgeBaseId) -> bool:
-        """Record that no point, blob or table of a deleted knowledge base is left: its rows go. False if it is not deleted."""
+        """Record that nothing of a deleted knowledge base is stored any more: its rows go. False if it is alive."""
         for table, column in _PURGED:
             while (removed := await self._database.write(lambda c, t=table, k=column: _purge(c, t, k, kb_id))) > 0:
                 pass

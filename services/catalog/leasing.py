@@ -15,14 +15,6 @@ from services.domain.ids import JobId
 _EXPIRED_AT_ONCE = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exhausted:
-    """A job whose lease ran out on its last attempt."""
-
-    id: JobId
-    attempt: int
-
-
 @dataclass(slots=True, order=True)
 class _Line:
     """The waiting jobs of one kind in one knowledge base; the line with the fewest running jobs is served first."""
@@ -35,7 +27,7 @@ class _Line:
     tenant: str = field(compare=False)
 
 
-def requeue_expired(connection: Connection, now_us: int, endless: Sequence[JobKind]) -> list[Exhausted]:
+def requeue_expired(connection: Connection, now_us: int, endless: Sequence[JobKind]) -> list[JobId]:
     """Put jobs whose worker fell silent back into their line; returns those that have no attempt left."""
     expired = connection.execute(
         select(jobs.c.id, jobs.c.kind, jobs.c.attempt, jobs.c.max_attempts)
@@ -59,7 +51,7 @@ def requeue_expired(connection: Connection, now_us: int, endless: Sequence[JobKi
                 change_seq=jobs.c.change_seq + 1,
             )
         )
-    return [Exhausted(id=JobId(row.id), attempt=row.attempt) for row in exhausted]
+    return [JobId(row.id) for row in exhausted]
 
 
 def take(

@@ -54,7 +54,7 @@ def _config(connection: Connection) -> Config:
 
 
 def _switch_to_wal(engine: Engine) -> None:
-    """The change to WAL is kept in the file. It fails at once, whatever the busy timeout, while another opener makes it."""
+    """The change to WAL is kept in the file. While another opener makes it, it fails whatever the busy timeout."""
     deadline = time.monotonic() + _WAL_DEADLINE_S
     while True:
         raw = engine.raw_connection()

@@ -49,7 +49,7 @@ class ObjectBlobStore:
     async def put(self, key: str, content: Content, *, sha256: str = "") -> BlobInfo:
         check_key(key)
         async with spooled(self._spool_folder, content) as spool:
-            check_sha256(key, found=spool.sha256, wanted=sha256)
+            check_sha256(found=spool.sha256, wanted=sha256)
             with _translated(key):
                 await obstore.put_async(self._store, key, spool.path)
             return BlobInfo(key=key, size_bytes=spool.size_bytes, sha256=spool.sha256)

@@ -8,8 +8,8 @@ class CatalogSettings:
     """`url` is a SQLAlchemy address: `sqlite:////path/to/catalog.db` or `postgresql://user:secret@host/name`.
 
     `pool_size` bounds the connections (and threads) of this process, `max_waiting` the calls that may queue for them,
-    `call_timeout_s` the time one call may take including its wait. `retire_delay_s` must exceed the longest deadline of a
-    search: points of a replaced version stay that long. `job_retention_s` is how long finished jobs can be looked up,
+    `call_timeout_s` the time one call may take including its wait. `retire_delay_s` must exceed the longest deadline of
+    a search: points of a replaced version stay that long. `job_retention_s` is how long finished jobs can be looked up,
     `request_id_ttl_s` how long a repeated request gets its first answer.
     """
 

@@ -47,7 +47,7 @@ async def spooled(folder: Path, content: Content) -> AsyncGenerator[Spooled]:
         yield Spooled(path=path, size_bytes=size_bytes, sha256=digest.hexdigest())
     finally:
         with suppress(FileNotFoundError):
-            path.unlink()
+            await asyncio.to_thread(path.unlink)
 
 
 @contextmanager

@@ -139,7 +139,14 @@ doc_versions = Table(
     Index("ix_doc_versions_document", "document_id", "id"),
     Index("ix_doc_versions_bytes", "kb_id", "sha256"),
     Index("ix_doc_versions_blob", "kb_id", "blob_key"),
-    Index("ix_doc_versions_hidden", "kb_id", "id", sqlite_where=text("hidden = 1"), postgresql_where=text("hidden")),
+    Index(
+        "ix_doc_versions_hidden",
+        "kb_id",
+        "hidden",
+        "id",
+        sqlite_where=text("hidden = 1"),
+        postgresql_where=text("hidden"),
+    ),
     sqlite_autoincrement=True,
 )
 

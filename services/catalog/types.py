@@ -180,8 +180,8 @@ class Document:
     """A document as its newest version stands.
 
     `state`, `size_bytes`, `sha256` and `error` are the newest version's, except that a replacement which failed or was
-    cancelled leaves the state DONE beside its error. `metadata`, counts and `warnings` are the live version's where there
-    is one. `live_version` is None until a version is searchable.
+    cancelled leaves the state DONE beside its error. `metadata`, counts and `warnings` are the live version's where
+    there is one. `live_version` is None until a version is searchable.
     """
 
     id: DocumentId

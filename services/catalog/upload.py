@@ -97,7 +97,7 @@ class Acceptance:
         return self._create(knowledge_base["live_index_version"])
 
     def _same_name(self) -> RowMapping | None:
-        row = (
+        return (
             self.connection.execute(
                 select(documents).where(
                     documents.c.kb_id == self.kb_id,
@@ -108,13 +108,12 @@ class Acceptance:
             .mappings()
             .one_or_none()
         )
-        return row
 
     def _version(self, version: int | None) -> RowMapping | None:
         if version is None:
             return None
-        row = self.connection.execute(select(doc_versions).where(doc_versions.c.id == version)).mappings().one_or_none()
-        return row
+        found = self.connection.execute(select(doc_versions).where(doc_versions.c.id == version))
+        return found.mappings().one_or_none()
 
     def _reject_duplicate(self, own: DocumentId | None) -> None:
         if self.spec.on_duplicate is OnDuplicate.ALLOW:

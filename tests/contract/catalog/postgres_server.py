@@ -17,7 +17,7 @@ _START_S = 30.0
 
 @contextlib.contextmanager
 def postgres_server(installation: Path) -> Iterator[str]:
-    """Yields the address of the database `postgres`, reached over a Unix socket. `installation` holds bin/, lib/, share/."""
+    """Yields the address of its database `postgres`. `installation` holds bin/, lib/ and share/."""
     folder = Path(tempfile.mkdtemp(prefix="pergamon-pg-"))
     try:
         # The server refuses to run as root, and `nobody` cannot look into root's home.
@@ -41,9 +41,8 @@ def postgres_server(installation: Path) -> Iterator[str]:
 
 
 def _reachable(installation: Path, user: int) -> bool:
-    probe = subprocess.run(
-        ["test", "-x", str(installation / "bin" / "postgres")], user=user, group=user, extra_groups=[]
-    )
+    program = str(installation / "bin" / "postgres")
+    probe = subprocess.run(["test", "-x", program], user=user, group=user, extra_groups=[], check=False)
     return probe.returncode == 0
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import uuid4
 
+import httpx
 import pytest
 
 from services.catalog.blob_settings import BlobSettings, open_blob_store
@@ -42,11 +43,10 @@ def s3_settings(endpoint: str, bucket: str, spool_folder: Path) -> BlobSettings:
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> BlobStore:
     if request.param == "folder":
         return await open_blob_store(BlobSettings(url=f"file://{tmp_path}/blobs"))
-    import httpx
-
-    endpoint = request.getfixturevalue("s3_endpoint")
+    endpoint: str = request.getfixturevalue("s3_endpoint")
     bucket = f"b{uuid4().hex}"
-    httpx.put(f"{endpoint}/{bucket}").raise_for_status()
+    async with httpx.AsyncClient() as client:
+        (await client.put(f"{endpoint}/{bucket}")).raise_for_status()
     return await open_blob_store(s3_settings(endpoint, bucket, tmp_path))
 
 
@@ -57,6 +57,11 @@ async def parts(*chunks: bytes) -> AsyncIterator[bytes]:
 
 async def keys(store: BlobStore, prefix: str = "") -> list[str]:
     return sorted([info.key async for info in store.list(prefix)])
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Temporary files of uploads."""
+    return list(folder.rglob("put-*"))
 
 
 async def test_put_when_bytes_or_stream_then_read_back_in_chunks(store: BlobStore) -> None:
@@ -87,7 +92,7 @@ async def test_put_when_the_checksum_differs_then_the_old_blob_stays(store: Blob
         await store.put(KEY, parts(b"n", b"ew"), sha256="0" * 64)
     assert raised.value.error_reason is Reason.CHECKSUM_MISMATCH
     assert await read_blob(store, KEY, max_bytes=10) == b"old"
-    assert not list(tmp_path.rglob("put-*"))
+    assert leftovers(tmp_path) == []
 
 
 async def test_put_when_the_stream_breaks_then_nothing_is_stored(store: BlobStore, tmp_path: Path) -> None:
@@ -98,7 +103,7 @@ async def test_put_when_the_stream_breaks_then_nothing_is_stored(store: BlobStor
     with pytest.raises(ConnectionAbortedError):
         await store.put(KEY, broken())
     assert await keys(store) == []
-    assert not list(tmp_path.rglob("put-*"))
+    assert leftovers(tmp_path) == []
 
 
 async def test_local_path_when_open_then_a_file_with_the_bytes(store: BlobStore) -> None:

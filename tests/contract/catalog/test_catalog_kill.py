@@ -40,7 +40,7 @@ async def test_kill_when_a_write_is_under_way_then_all_that_was_acknowledged_is_
     for _ in range(KILLS):
         acknowledged = _write_until_killed(f"sqlite:///{path}")
         async with open_catalog(CatalogSettings(url=f"sqlite:///{path}")) as catalog:
-            for kb_id, document_id in acknowledged:
+            for _, document_id in acknowledged:
                 assert (await catalog.documents.get(TENANT, document_id)).state is DocumentState.DONE
             kb = await catalog.knowledge_bases.get(TENANT, acknowledged[0][0])
             documents = (await catalog.documents.list(TENANT, kb.id, page_size=500)).entries

@@ -50,7 +50,7 @@ def upgrade() -> None:
     op.create_index(
         "ix_doc_versions_hidden",
         "doc_versions",
-        ["kb_id", "id"],
+        ["kb_id", "hidden", "id"],
         unique=False,
         sqlite_where=sa.text("hidden = 1"),
         postgresql_where=sa.text("hidden"),
