@@ -52,6 +52,10 @@ class Metrics:
             "pergamon_search_stage_seconds", "Time of one stage of a search, by how it ended.", ("stage", "state"),
             buckets=DURATION_BUCKETS, registry=registry,
         )  # fmt: skip
+        self.query_cache = Counter(
+            "pergamon_search_query_cache_total", "Looked-up query vectors, by outcome: hit or miss.", ("outcome",),
+            registry=registry,
+        )  # fmt: skip
         self.jobs = Counter(
             "pergamon_jobs_total", "Job attempts ended, by kind and outcome.", ("kind", "outcome"), registry=registry
         )

@@ -12,6 +12,11 @@ class Violations:
     def __init__(self) -> None:
         self._found: list[FieldViolation] = []
 
+    @property
+    def found(self) -> list[FieldViolation]:
+        """What was gathered so far, in order."""
+        return list(self._found)
+
     def add(self, field: str, description: str) -> None:
         self._found.append(FieldViolation(field=field, description=description))
 

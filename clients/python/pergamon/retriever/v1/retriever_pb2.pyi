@@ -196,7 +196,7 @@ class _DropReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DropReason
     DROP_REASON_CUT: _DropReason.ValueType  # 3
     """After the last result."""
     DROP_REASON_VANISHED: _DropReason.ValueType  # 4
-    """Its text was gone when it was fetched."""
+    """Its document was deleted while the search ran, or became searchable only after it began."""
 
 class DropReason(_DropReason, metaclass=_DropReasonEnumTypeWrapper):
     """Why a candidate is not among the results."""
@@ -210,7 +210,7 @@ DROP_REASON_DUPLICATE: DropReason.ValueType  # 2
 DROP_REASON_CUT: DropReason.ValueType  # 3
 """After the last result."""
 DROP_REASON_VANISHED: DropReason.ValueType  # 4
-"""Its text was gone when it was fetched."""
+"""Its document was deleted while the search ran, or became searchable only after it began."""
 Global___DropReason: _TypeAlias = DropReason  # noqa: Y015
 
 class _ContextFormat:
@@ -261,7 +261,7 @@ class SearchRequest(_message.Message):
     mode: Global___SearchMode.ValueType
     """How candidates are found."""
     top_k: _builtins.int
-    """Results wanted, 1 to 100; unset: 5. The candidates do not depend on it, so that a shorter list is the start of a longer one."""
+    """Results wanted, 1 to 100 and not more than the candidates; unset: 5. The candidates do not depend on it, so that a shorter list is the start of a longer one."""
     combination: Global___Combination.ValueType
     """How several knowledge bases are combined."""
     rerank: Global___RerankChoice.ValueType
@@ -273,9 +273,9 @@ class SearchRequest(_message.Message):
     candidates: _builtins.int
     """Fused candidates that go on, top_k to 200; unset: as the knowledge base says."""
     dense_weight: _builtins.float
-    """Weight of the dense list in fusion; unset: as the knowledge base says."""
+    """Weight of the dense list in fusion, above 0 and at most 1,000; unset: as the knowledge base says."""
     bm25_weight: _builtins.float
-    """Weight of the BM25 list in fusion; unset: as the knowledge base says."""
+    """Weight of the BM25 list in fusion, above 0 and at most 1,000; unset: as the knowledge base says."""
     include_dropped: _builtins.bool
     """Also return candidates that are not among the results, with the reason; at most 200."""
     @_builtins.property
@@ -623,7 +623,7 @@ class StageReport(_message.Message):
     state: Global___StageState.ValueType
     """How it ended."""
     reason: _builtins.str
-    """Why it was degraded; a reason of docs/api.md, or a few words."""
+    """Why it was degraded, or what else to know of it: a reason of docs/api.md, or a few words."""
     duration_ms: _builtins.float
     """Milliseconds."""
     candidates_in: _builtins.int
@@ -662,7 +662,7 @@ class SearchResponse(_message.Message):
     """Milliseconds on the server."""
     @_builtins.property
     def passages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Passage]:
-        """Best first; with ROUTED, grouped by knowledge base in the order of the request."""
+        """Best first; with ROUTED, grouped by knowledge base in the order of the request, each group best first."""
 
     @_builtins.property
     def stages(self) -> _containers.RepeatedCompositeFieldContainer[Global___StageReport]:

@@ -1,0 +1,1 @@
+"""The retriever: a query in, ranked and explained passages out. Reads the index and the catalogue, writes neither."""

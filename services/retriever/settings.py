@@ -1,0 +1,38 @@
+"""What the retriever can be told."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from services.common.settings import ServerSettings, default_data_dir
+
+
+class RetrieverSettings(ServerSettings):
+    port: int = Field(default=7703, ge=0, le=65535)
+    metrics_port: int = Field(default=9703, ge=0, le=65535)
+    default_timeout_s: float = Field(default=30.0, gt=0, description="For calls without a deadline of their own.")
+    embedder_target: str = "127.0.0.1:7701"
+    reranker_target: str = "127.0.0.1:7702"
+    qdrant_url: str = Field(default="127.0.0.1:7710", description="host:port of the gRPC interface.")
+    qdrant_api_key_file: Path | None = None
+    catalog_url: str = Field(default="", description="Empty: SQLite below data_dir.")
+    catalog_url_file: Path | None = Field(default=None, description="Holds catalog_url where it contains a secret.")
+    data_dir: Path = Field(default_factory=default_data_dir)
+    max_searches: int = Field(default=256, ge=1, description="Searches in work at once; more are refused.")
+    embed_timeout_s: float = Field(default=10.0, gt=0)
+    index_timeout_s: float = Field(default=10.0, gt=0)
+    rerank_timeout_s: float = Field(default=20.0, gt=0, description="Reranking that takes longer is left out.")
+    reserve_ms: float = Field(default=50.0, ge=0, description="Of the deadline, kept from reranking for the reply.")
+    query_cache_size: int = Field(default=2048, ge=0, description="Queries whose vectors are kept; 0: none.")
+    query_cache_s: float = Field(default=300.0, gt=0, description="How long they are kept.")
+
+    def catalog_address(self) -> str:
+        """The catalogue's database, from its file or its field, else SQLite below data_dir."""
+        if self.catalog_url_file is not None:
+            return self.catalog_url_file.read_text(encoding="utf-8").strip()
+        return self.catalog_url or f"sqlite:///{(self.data_dir / 'catalog.db').resolve()}"
+
+    def qdrant_api_key(self) -> str | None:
+        if self.qdrant_api_key_file is None:
+            return None
+        return self.qdrant_api_key_file.read_text(encoding="utf-8").strip()
