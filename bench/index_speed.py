@@ -4,9 +4,9 @@ queries wait while points are uploaded.
     python -m bench.index_speed [--points 100000] [--upload 10000] [--out index_speed.json]
 
 Points of 384 dimensions with BM25 vectors, four knowledge bases in one collection (scope 25 %). The query is what
-hybrid search sends: one dense and one sparse list of 150 each, with the IDF of the knowledge base. In process it runs twice:
-finding ids alone, and reading the payload that says which chunk each point is (what the reader's cache saves). JSON on
-stdout.
+hybrid search sends: one dense and one sparse list of 150 each, with the IDF of the knowledge base. In process it runs
+twice: finding ids alone, and reading the payload that says which chunk each point is (what the reader's cache saves).
+JSON on stdout.
 """
 
 import argparse

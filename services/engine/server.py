@@ -103,6 +103,7 @@ async def _flush_now_and_then(store: Store, turns: WriteTurns) -> None:
     while True:
         await asyncio.sleep(FLUSH_INTERVAL_S)
         for collection in store.dirty():
+            await asyncio.to_thread(collection.write_back)
             async with turns.writer():
                 if store.has(collection.name):
                     collection.flush()

@@ -23,6 +23,10 @@ BACKOFF_FIRST_S = 0.1
 BACKOFF_MAX_S = 10.0
 #: A process that lived this long was well: the next failure starts with the shortest back-off again.
 HEALTHY_AFTER_S = 30.0
+#: A running engine is asked this often whether it answers, waits as long for the reply, and is killed when it misses
+#: this many in a row.
+ALIVE_INTERVAL_S = 10.0
+SILENT_PROBES_MAX = 3
 _PROBE_INTERVAL_S = 0.05
 _PROBE_TIMEOUT_S = 1.0
 #: Exit codes after which another try cannot help while the cause is there (see `services.engine.__main__`).
@@ -37,12 +41,19 @@ class EngineSupervisor:
     """
 
     def __init__(
-        self, data_folder: Path, *, host: str = "127.0.0.1", port: int = 0, start_deadline_s: float = START_DEADLINE_S
+        self,
+        data_folder: Path,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        start_deadline_s: float = START_DEADLINE_S,
+        alive_interval_s: float = ALIVE_INTERVAL_S,
     ) -> None:
         self._folder = data_folder
         self._host = host
         self._port = port
         self._start_deadline_s = start_deadline_s
+        self._alive_interval_s = alive_interval_s
         self._process: asyncio.subprocess.Process | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._closing = False
@@ -110,7 +121,7 @@ class EngineSupervisor:
             process = self._process
             assert process is not None
             started = loop.time()
-            code = await process.wait()
+            code = await self._until_ended(process)
             if loop.time() - started >= HEALTHY_AFTER_S:
                 backoff_s = BACKOFF_FIRST_S
             _log.warning("engine process ended with code %s; restarting in %.1f s", code, backoff_s)
@@ -122,6 +133,23 @@ class EngineSupervisor:
             except Unavailable as error:
                 _log.error("engine restart failed: %s", error.message)
                 await self._terminate()
+
+    async def _until_ended(self, process: asyncio.subprocess.Process) -> int:
+        """Wait for the process's end, and end it if it stops answering. Returns its exit code."""
+        silent = 0
+        async with grpc.aio.insecure_channel(self.target) as channel:
+            stub = q.QdrantStub(channel)
+            while True:
+                with contextlib.suppress(TimeoutError):
+                    return await asyncio.wait_for(process.wait(), self._alive_interval_s)
+                try:
+                    await stub.HealthCheck(q.HealthCheckRequest(), timeout=self._alive_interval_s)
+                    silent = 0
+                except grpc.aio.AioRpcError:
+                    silent += 1
+                if silent >= SILENT_PROBES_MAX and process.returncode is None:
+                    _log.error("engine process does not answer: killing it")
+                    process.kill()
 
     async def _terminate(self) -> None:
         process = self._process

@@ -11,8 +11,10 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from qdrant_client import AsyncQdrantClient
+from qdrant_client import grpc as q
 
 from services.common.errors import Reason, Unavailable
+from services.engine import rpc
 from services.engine.supervisor import EngineSupervisor
 from services.index.connection import IndexConnection
 from services.index.reader import IndexReader
@@ -137,6 +139,7 @@ def test_main_when_the_folder_is_in_use_then_the_message_names_the_owner_and_no_
 async def test_engine_when_its_parent_is_killed_then_it_ends_too(tmp_path: Path) -> None:
     script = f"""
 import asyncio, pathlib
+from services.engine import rpc
 from services.engine.supervisor import EngineSupervisor
 async def main():
     supervisor = EngineSupervisor(pathlib.Path({str(tmp_path)!r}))
@@ -162,3 +165,77 @@ async def test_health_when_serving_then_both_health_calls_say_so(
         reply = await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=10)
     assert reply.status == health_pb2.HealthCheckResponse.SERVING
     assert (await client.info()).version == "1.19.0"
+
+
+async def test_supervisor_when_the_engine_hangs_then_it_is_replaced(tmp_path: Path) -> None:
+    supervisor = EngineSupervisor(tmp_path / "engine", alive_interval_s=0.2)
+    await supervisor.start()
+    pid = supervisor.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    await _until_down(pid)
+    connection = IndexConnection(supervisor.target)
+    assert await IndexWriter(connection).knowledge_bases(schema_of("none"), timeout_s=30) == {}
+    assert supervisor.restarts == 1
+    await connection.aclose()
+    await supervisor.aclose()
+
+
+async def test_compact_when_most_points_were_deleted_then_searches_answer_as_before(tmp_path: Path) -> None:
+    folder = tmp_path / "engine"
+    supervisor = EngineSupervisor(folder)
+    await supervisor.start()
+    client = client_of(supervisor.target)
+    await make_collection(client)
+    await client.create_payload_index("c", "n", "integer")
+    await client.upsert("c", [point(i) for i in range(3_000)])
+    await client.delete("c", points_selector=list(range(500, 3_000)))
+    before = (await client.query_points("c", query=[1.0, 3.0, 0.0, 0.0], using="dense", limit=10)).points
+    await client.close()
+    await supervisor.aclose()
+
+    command = [sys.executable, "-m", "services.engine", "--data-dir", str(folder), "--compact"]
+    compacting = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stderr=asyncio.subprocess.PIPE)
+    _, log = await asyncio.wait_for(compacting.communicate(), 120)
+    assert compacting.returncode == 0
+    assert b"compacted 1 collections: c" in log
+
+    again = EngineSupervisor(folder)
+    await again.start()
+    client = client_of(again.target)
+    after = (await client.query_points("c", query=[1.0, 3.0, 0.0, 0.0], using="dense", limit=10)).points
+    assert [(p.id, p.score) for p in after] == [(p.id, pytest.approx(p.score)) for p in before]
+    assert (await client.count("c")).count == 500
+    assert list((await client.get_collection("c")).payload_schema) == ["n"]
+    await client.upsert("c", [point(9_999)])
+    assert (await client.count("c")).count == 501
+    await client.close()
+    await again.aclose()
+
+
+class PanicException(BaseException):
+    """Named as the exception of a Rust panic."""
+
+
+async def test_method_when_the_engine_panics_then_internal_and_the_process_is_told_to_stop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    signals: list[tuple[int, int]] = []
+    monkeypatch.setattr(os, "kill", lambda pid, number: signals.append((pid, number)))
+
+    class Panicking(q.PointsServicer):
+        @rpc.method
+        async def Count(self, request: q.CountPoints) -> q.CountResponse:
+            raise PanicException("poisoned at /src/secret.rs:1")
+
+    server = grpc.aio.server()
+    q.add_PointsServicer_to_server(Panicking(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await q.PointsStub(channel).Count(q.CountPoints(), timeout=10)
+    await server.stop(0)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    assert "secret" not in (caught.value.details() or "")
+    assert signals == [(os.getpid(), signal.SIGTERM)]
