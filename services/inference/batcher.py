@@ -1,9 +1,9 @@
 """Batches the items of all callers into passes within a budget of tokens, and ends every item exactly once."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, Protocol, TypeVar
 
 from services.common.clock import Clock, Deadline
 from services.common.errors import DeadlineExceeded, Overloaded, ServiceError
@@ -14,6 +14,7 @@ from services.inference.queueing import Lanes, Ticket
 from services.inference.types import Encoded, ItemOutput, Lane
 from services.inference.worker import DeviceWorker, Pass, PassEnded, prepare
 
+_T = TypeVar("_T")
 ItemEnd = Literal["done", "failed", "cancelled", "expired", "refused"]
 
 
@@ -82,14 +83,23 @@ class Batcher:
     """
 
     def __init__(
-        self, backend: Backend, *, limits: BatcherLimits, clock: Clock, observer: BatcherObserver | None = None
+        self,
+        backend: Backend,
+        *,
+        limits: BatcherLimits,
+        clock: Clock,
+        observer: BatcherObserver | None = None,
+        known_passes: Sequence[tuple[int, float]] = (),
     ) -> None:
+        """`known_passes` are (padded tokens, seconds) measured before, so that estimates hold from the first call."""
         self._backend = backend
         self._limits = limits
         self._clock = clock
         self._observer: BatcherObserver = observer or SilentObserver()
         self._loop = asyncio.get_running_loop()
         self._cost = CostModel()
+        for padded_tokens, seconds in known_passes:
+            self._cost.observe(padded_tokens, seconds)
         self._lanes = Lanes(
             budget_tokens=limits.budget_tokens, max_items=limits.max_batch_items, bulk_every=limits.bulk_every_passes
         )
@@ -213,7 +223,9 @@ class Batcher:
     def _could_improve(self, ready: Pass) -> bool:
         if self._lanes.next_lane() is Lane.INTERACTIVE and ready.lane is Lane.BULK:
             return True
-        room = ready.batch.padded_tokens < self._limits.budget_tokens and ready.batch.size < self._limits.max_batch_items
+        room = (
+            ready.batch.padded_tokens < self._limits.budget_tokens and ready.batch.size < self._limits.max_batch_items
+        )
         return room and len(self._lanes.queues[ready.lane]) > 0
 
     def _take_back(self) -> None:
@@ -312,8 +324,8 @@ class Batcher:
         spent_s = self._clock.monotonic() - self._running_since
         return max(0.0, self._seconds_of(self._running.batch.padded_tokens) - spent_s)
 
-    def _from_thread(self, function: "object", argument: "object") -> None:
-        self._loop.call_soon_threadsafe(function, argument)  # pyright: ignore
+    def _from_thread(self, function: Callable[[_T], None], argument: _T) -> None:
+        self._loop.call_soon_threadsafe(function, argument)
 
 
 def _call_of(ticket: Ticket) -> _Call:

@@ -103,7 +103,7 @@ def load_card(path: Path) -> ModelCard:
 def parse_card(raw: object, shown_name: str) -> ModelCard:
     if not isinstance(raw, dict):
         raise ModelInvalid(f"card of model {shown_name!r} is not a JSON object")
-    values = cast("dict[str, Any]", dict(cast("dict[str, Any]", raw)))
+    values = dict(cast("dict[str, Any]", raw))
     unknown = sorted(set(values) - {f.name for f in fields(ModelCard)})
     if unknown:
         raise ModelInvalid(f"card of model {shown_name!r} has unknown fields {', '.join(unknown)}")

@@ -1,3 +1,4 @@
+# pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 """A model folder on disk: config.json and model.safetensors under the names Hugging Face gives them."""
 
 import json
@@ -23,7 +24,7 @@ _ENCODER_PREFIXES = ("bert.", "roberta.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncoderConfig:
-    """The shape of a BERT-like encoder; `position_offset` is what the first real token's position is (0, or pad + 1)."""
+    """The shape of a BERT-like encoder; `position_offset` is the position of the first token: 0, or pad id + 1."""
 
     model_type: str
     layers: int
@@ -55,7 +56,7 @@ class EncoderConfig:
                 pad_id=pad_id,
             )
         except (KeyError, TypeError, ValueError) as error:
-            raise ModelInvalid(f"config of model {shown_name!r} lacks or garbles {error}; pull the model again") from error
+            raise ModelInvalid(f"config of model {shown_name!r} lacks or garbles {error}; pull it again") from error
 
     @property
     def max_tokens(self) -> int:
@@ -85,7 +86,7 @@ class Weights:
         return name in self._names
 
     def get(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.floating[Any]]:
-        """The tensor `name`, as stored (f16 or f32). Raises `ModelInvalid` if it is missing, misshapen or not finite."""
+        """The tensor `name`, as stored (f16 or f32). Raises `ModelInvalid` if missing, misshapen or not finite."""
         if name not in self._names:
             raise ModelInvalid(f"weights of model {self._shown_name!r} lack the tensor {name}")
         tensor = cast("npt.NDArray[Any]", self._file.get_tensor(self._names[name]))
@@ -93,7 +94,7 @@ class Weights:
             raise ModelInvalid(
                 f"tensor {name} of model {self._shown_name!r} has shape {tensor.shape}, its config says {shape}"
             )
-        if tensor.dtype not in (np.float16, np.float32) or not np.isfinite(tensor).all():
+        if tensor.dtype.name not in ("float16", "float32") or not np.isfinite(tensor).all():
             raise ModelInvalid(f"tensor {name} of model {self._shown_name!r} is not all finite f16 or f32")
         return tensor
 

@@ -36,7 +36,7 @@ class TextTokenizer:
         try:
             return cls(Tokenizer.from_file(str(path)), max_tokens=max_tokens)
         except Exception as error:  # the library raises bare Exception for a malformed file
-            raise ModelInvalid(f"tokenizer of model {path.parent.name!r} cannot be read; pull the model again") from error
+            raise ModelInvalid(f"tokenizer of model {path.parent.name!r} cannot be read; pull it again") from error
 
     @property
     def vocabulary_size(self) -> int:

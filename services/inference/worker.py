@@ -117,9 +117,7 @@ class DeviceWorker:
         except Exception as error:
             outcomes = self._isolate([ticket.encoded for ticket in work.tickets], error)
             clean = False
-        return PassEnded(
-            work=work, outcomes=tuple(outcomes), seconds=time.perf_counter() - started, clean=clean
-        )
+        return PassEnded(work=work, outcomes=tuple(outcomes), seconds=time.perf_counter() - started, clean=clean)
 
     def _isolate(self, items: list[Encoded], error: Exception) -> list[ItemOutput | ServiceError]:
         """Run the halves of a failed pass, down to single items, so that only the culprit fails."""

@@ -53,7 +53,7 @@ class _Builder:
                 output = self._classify(hidden)
             case ModelKind.SPARSE:
                 output = self._term_weights(hidden)
-        return ov.Model([ops.result(output)], [self._ids, self._mask, self._type_ids], self._card.name)
+        return ov.Model([ops.result(output)], [self._ids, self._mask, self._type_ids], self._card.name)  # pyright: ignore[reportGeneralTypeIssues]
 
     # --- encoder
 
@@ -129,7 +129,9 @@ class _Builder:
         at, norm = ("lm_head", "lm_head.layer_norm") if roberta else (
             "cls.predictions.transform", "cls.predictions.transform.LayerNorm"
         )  # fmt: skip
-        transformed = self._layer_norm(self._activate(self._dense(hidden, f"{at}.dense", size, size), gelu=roberta), norm)
+        transformed = self._layer_norm(
+            self._activate(self._dense(hidden, f"{at}.dense", size, size), gelu=roberta), norm
+        )
         head = "lm_head" if roberta else "cls.predictions"
         decoder = f"{head}.decoder.weight"
         if decoder not in self._weights:  # tied to the input embeddings, and then not stored twice
@@ -141,7 +143,9 @@ class _Builder:
         parts: list[Node] = []
         for start in range(0, vocabulary, _VOCABULARY_SLICE):
             end = min(vocabulary, start + _VOCABULARY_SLICE)
-            logits = ops.add(ops.matmul(transformed, _constant(matrix[start:end]), False, True), _constant(bias[start:end]))
+            logits = ops.add(
+                ops.matmul(transformed, _constant(matrix[start:end]), False, True), _constant(bias[start:end])
+            )
             parts.append(ops.reduce_max(ops.multiply(ops.relu(logits), weights), _axes(1)))
         return ops.log(ops.add(ops.concat(parts, 1), _scalar(1.0)))
 

@@ -1,0 +1,246 @@
+"""One model, ready to use: tokenise, batch, run, report. Services are thin over this."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from services.common.clock import Clock, Deadline
+from services.common.errors import ServiceError
+from services.inference.backend import Backend
+from services.inference.batcher import Batcher, BatcherLimits, BatcherObserver, SubmitOutcome
+from services.inference.cards import ModelCard, ModelKind
+from services.inference.checkpoint import TOKENIZER_FILE
+from services.inference.errors import WrongModelKind
+from services.inference.loading import check_card, load_backend, probe, warm_up
+from services.inference.settings import InferenceSettings
+from services.inference.store import ModelStore
+from services.inference.tokenizer import TextTokenizer
+from services.inference.types import Encoded, FloatArray, InputType, ItemOutput, Lane, SparseVector, Truncation
+
+#: Texts up to this many characters together are tokenised on the event loop: below a millisecond, less than a thread costs.
+_INLINE_CHARS = 4_000
+_CPU_BATCH_TOKENS, _GPU_BATCH_TOKENS = 2_048, 16_384
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InferenceTiming:
+    """Where the time of one call went, in milliseconds; queue and inference are those of its slowest item."""
+
+    tokenize_ms: float
+    queue_ms: float
+    inference_ms: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemReport:
+    """One item: `error` set means no value. `token_count` is what the model saw, 0 if it never got that far."""
+
+    error: ServiceError | None = None
+    token_count: int = 0
+    truncated: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class EmbedOutcome:
+    """`vectors` float32 [n, dimensions], unit length, zeros where the report has an error; in the order of the texts."""
+
+    vectors: FloatArray
+    items: tuple[ItemReport, ...]
+    timing: InferenceTiming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class SparseOutcome:
+    """`vectors[i]` is empty where `items[i]` has an error."""
+
+    vectors: tuple[SparseVector, ...]
+    items: tuple[ItemReport, ...]
+    timing: InferenceTiming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RerankOutcome:
+    """`logits[i]` is the raw score of passage i, NaN where `items[i]` has an error."""
+
+    logits: tuple[float, ...]
+    items: tuple[ItemReport, ...]
+    timing: InferenceTiming
+
+
+class InferenceEngine:
+    """A loaded model with its queue. Use it on the event loop it was made on.
+
+    All calls raise `Overloaded`, `DeadlineUnreachable`, `ShuttingDown` or `DeviceLost` before any work, and
+    `WrongModelKind` when the model does not give what is asked. Whatever concerns one text alone (`EmptyInput`,
+    `InputTooLong`, `InferenceFailed`, `DeadlineExceeded`) is in that item's report.
+    """
+
+    def __init__(
+        self, card: ModelCard, tokenizer: TextTokenizer, backend: Backend, batcher: Batcher, *,
+        tokenizer_path: Path | None = None,
+    ) -> None:  # fmt: skip
+        self.card = card
+        self.tokenizer = tokenizer
+        self.tokenizer_path = tokenizer_path
+        self.batcher = batcher
+        self._backend = backend
+
+    @classmethod
+    async def load(
+        cls, name: str, *, store: ModelStore, settings: InferenceSettings, clock: Clock,
+        observer: BatcherObserver | None = None,
+    ) -> "InferenceEngine":  # fmt: skip
+        """Load a model of the store and prove it on a probe text. Raises `ModelNotAvailable`, `ModelInvalid`."""
+        card, folder = await asyncio.to_thread(store.verified, name)
+        backend = await asyncio.to_thread(load_backend, settings, card, folder)
+        tokenizer = await asyncio.to_thread(
+            partial(TextTokenizer.load, folder / TOKENIZER_FILE, max_tokens=card.max_tokens)
+        )
+        await asyncio.to_thread(check_card, card, folder, tokenizer)
+        limits = limits_for(settings, device=backend.device)
+        await asyncio.to_thread(probe, backend, tokenizer)
+        seen = await asyncio.to_thread(warm_up, backend, tokenizer, limits.budget_tokens)
+        batcher = Batcher(backend, limits=limits, clock=clock, observer=observer, known_passes=seen)
+        return cls(card, tokenizer, backend, batcher, tokenizer_path=folder / TOKENIZER_FILE)
+
+    @property
+    def device(self) -> str:
+        return self._backend.device
+
+    @property
+    def healthy(self) -> bool:
+        return self.batcher.healthy
+
+    async def embed(
+        self, texts: Sequence[str], *, input_type: InputType, truncation: Truncation, lane: Lane, deadline: Deadline
+    ) -> EmbedOutcome:
+        """Dense vectors of `texts`, each with the card's prefix for `input_type`."""
+        self._require(ModelKind.DENSE)
+        encode = partial(self.tokenizer.encode, prefix=self._prefix(input_type), truncation=truncation)
+        ended = await self._run(texts, encode, sum(map(len, texts)), lane, deadline)
+        vectors = np.zeros((len(texts), self.card.dimensions), np.float32)
+        for row, value in enumerate(ended.values):
+            if isinstance(value, np.ndarray):
+                vectors[row] = value
+        return EmbedOutcome(vectors=vectors, items=ended.items, timing=ended.timing)
+
+    async def sparse(
+        self, texts: Sequence[str], *, input_type: InputType, truncation: Truncation, lane: Lane, deadline: Deadline
+    ) -> SparseOutcome:
+        """Learned sparse vectors of `texts`; indices are token ids of the model's vocabulary."""
+        self._require(ModelKind.SPARSE)
+        encode = partial(self.tokenizer.encode, prefix=self._prefix(input_type), truncation=truncation)
+        ended = await self._run(texts, encode, sum(map(len, texts)), lane, deadline)
+        empty = SparseVector(indices=np.zeros(0, np.uint32), values=np.zeros(0, np.float32))
+        vectors = tuple(value if isinstance(value, SparseVector) else empty for value in ended.values)
+        return SparseOutcome(vectors=vectors, items=ended.items, timing=ended.timing)
+
+    async def rerank(
+        self, query: str, passages: Sequence[str], *, truncation: Truncation, lane: Lane, deadline: Deadline
+    ) -> RerankOutcome:
+        """Raw logits of (query, passage); truncation cuts the passage side only."""
+        self._require(ModelKind.RERANKER)
+        encode = partial(self.tokenizer.encode_pairs, query, truncation=truncation)
+        ended = await self._run(passages, encode, sum(map(len, passages)) + len(query), lane, deadline)
+        logits = tuple(value if isinstance(value, float) else float("nan") for value in ended.values)
+        return RerankOutcome(logits=logits, items=ended.items, timing=ended.timing)
+
+    async def token_ids(self, texts: Sequence[str], *, input_type: InputType) -> list[list[int]]:
+        """What `Tokenize` answers: ids in full, prefix and special tokens included, nothing cut, empty texts allowed."""
+        call = partial(self.tokenizer.token_ids, texts, prefix=self._prefix(input_type))
+        return call() if sum(map(len, texts)) <= _INLINE_CHARS else await asyncio.to_thread(call)
+
+    async def aclose(self) -> None:
+        """End all work (waiting items with `ShuttingDown`) and release the device."""
+        await self.batcher.aclose()
+        self._backend.close()
+
+    async def _run(
+        self, texts: Sequence[str], encode: Callable[[Sequence[str]], list[Encoded | ServiceError]], chars: int,
+        lane: Lane, deadline: Deadline,
+    ) -> "_Ended":  # fmt: skip
+        self.batcher.admit(lane, deadline, items=len(texts))
+        started = time.perf_counter()
+        encodings = encode(texts) if chars <= _INLINE_CHARS else await asyncio.to_thread(encode, texts)
+        tokenize_ms = (time.perf_counter() - started) * 1000
+        good = [encoding for encoding in encodings if isinstance(encoding, Encoded)]
+        outcome = await self.batcher.submit(good, lane=lane, deadline=deadline)
+        return _joined(encodings, outcome, tokenize_ms)
+
+    def _prefix(self, input_type: InputType) -> str:
+        return self.card.prefix(query=input_type is InputType.QUERY)
+
+    def _require(self, kind: ModelKind) -> None:
+        if self.card.kind is not kind:
+            raise WrongModelKind(
+                f"model {self.card.name!r} is {self.card.kind}, asked for was {kind}: name a model of that kind",
+                metadata={"model": self.card.name, "kind": str(self.card.kind)},
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Ended:
+    values: tuple[ItemOutput | None, ...]
+    items: tuple[ItemReport, ...]
+    timing: InferenceTiming
+
+
+def _joined(encodings: list[Encoded | ServiceError], outcome: SubmitOutcome, tokenize_ms: float) -> _Ended:
+    """Put the outcomes of what reached the queue back among what did not."""
+    computed = iter(outcome.outcomes)
+    values: list[ItemOutput | None] = []
+    items: list[ItemReport] = []
+    for encoding in encodings:
+        result = next(computed) if isinstance(encoding, Encoded) else encoding
+        error = result if isinstance(result, ServiceError) else None
+        values.append(None if isinstance(result, ServiceError) else result)
+        if isinstance(encoding, Encoded):
+            items.append(ItemReport(error=error, token_count=encoding.token_count, truncated=encoding.truncated))
+        else:
+            items.append(ItemReport(error=error))
+    timing = InferenceTiming(
+        tokenize_ms=tokenize_ms, queue_ms=outcome.queue_s * 1000, inference_ms=outcome.inference_s * 1000
+    )
+    return _Ended(values=tuple(values), items=tuple(items), timing=timing)
+
+
+def limits_for(settings: InferenceSettings, *, device: str) -> BatcherLimits:
+    default = _GPU_BATCH_TOKENS if device.startswith("cuda") else _CPU_BATCH_TOKENS
+    return BatcherLimits(
+        budget_tokens=settings.max_batch_tokens or default,
+        max_batch_items=settings.max_batch_items,
+        bulk_every_passes=settings.bulk_every_passes,
+        max_backlog_seconds=settings.max_backlog_seconds,
+        max_queued_items=settings.max_queued_items,
+        close_timeout_seconds=settings.close_timeout_seconds,
+    )
+
+
+class LazyEngine:
+    """An engine that is loaded by its first use; concurrent first uses wait for one load, a failed one is tried again."""
+
+    def __init__(self, load: Callable[[], Awaitable[InferenceEngine]]) -> None:
+        self._load = load
+        self._engine: InferenceEngine | None = None
+        self._lock = asyncio.Lock()
+
+    @property
+    def loaded(self) -> InferenceEngine | None:
+        return self._engine
+
+    async def get(self) -> InferenceEngine:
+        if self._engine is None:
+            async with self._lock:
+                if self._engine is None:
+                    self._engine = await self._load()
+        return self._engine
+
+    async def aclose(self) -> None:
+        async with self._lock:
+            if self._engine is not None:
+                await self._engine.aclose()

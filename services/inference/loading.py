@@ -1,0 +1,103 @@
+"""From a folder of the store to a backend that is known to work."""
+
+import time
+from pathlib import Path
+from typing import assert_never
+
+import numpy as np
+
+from services.inference.backend import Backend
+from services.inference.backends.fake import FakeBackend
+from services.inference.cards import ModelCard, ModelKind
+from services.inference.checkpoint import EncoderConfig, read_config
+from services.inference.errors import ExtraNotInstalled, ModelInvalid
+from services.inference.settings import InferenceSettings
+from services.inference.tokenizer import TextTokenizer
+from services.inference.types import Encoded, Truncation
+from services.inference.worker import pad, split
+
+_PROBE = "The quick brown fox jumps over the lazy dog."
+_PROBE_TOLERANCE = 1e-3
+
+
+def load_backend(settings: InferenceSettings, card: ModelCard, folder: Path) -> Backend:
+    """The backend of `settings` with the model loaded. Imports the heavy library of that backend and no other."""
+    match settings.backend:
+        case "openvino":
+            from services.inference.backends.openvino import OpenVinoBackend
+
+            return OpenVinoBackend.load(folder, card, precision=settings.precision, threads=settings.threads)
+        case "torch":
+            try:
+                from services.inference.backends.torch import TorchBackend
+            except ImportError as error:
+                raise ExtraNotInstalled(
+                    "the torch backend needs the torch extra: pip install 'pergamon-server[torch]'"
+                ) from error
+            return TorchBackend.load(
+                folder, card, device=settings.device, precision=settings.precision, threads=settings.threads
+            )
+        case "fake":
+            return FakeBackend(card)
+    assert_never(settings.backend)
+
+
+def check_card(card: ModelCard, folder: Path, tokenizer: TextTokenizer) -> None:
+    """Raise `ModelInvalid` where card, config and tokenizer contradict each other."""
+    config = EncoderConfig.of(read_config(folder), card.name)
+    promised = {ModelKind.DENSE: config.hidden, ModelKind.RERANKER: 1, ModelKind.SPARSE: config.vocabulary}[card.kind]
+    problems: list[str] = []
+    if card.dimensions != promised:
+        problems.append(f"the card says {card.dimensions} dimensions, the config {promised}")
+    if card.max_tokens > config.max_tokens:
+        problems.append(f"the card says {card.max_tokens} tokens, the config {config.max_tokens}")
+    if card.architecture != config.model_type:
+        problems.append(f"the card says {card.architecture}, the config {config.model_type}")
+    if tokenizer.vocabulary_size > config.vocabulary:
+        problems.append(f"the tokenizer has {tokenizer.vocabulary_size} pieces, the model {config.vocabulary}")
+    if problems:
+        raise ModelInvalid(f"model {card.name!r}: {'; '.join(problems)}; pull it again")
+
+
+def probe(backend: Backend, tokenizer: TextTokenizer) -> None:
+    """Run one text. Raises `ModelInvalid` unless the answer is finite, not zero, and of the card's shape."""
+    card = backend.card
+    encoded = _probe_input(tokenizer, card.kind)
+    try:
+        output = backend.run(pad([encoded]))
+        outcome = split(output, 1)[0]
+    except Exception as error:
+        raise ModelInvalid(f"model {card.name!r} fails on a probe text ({type(error).__name__})") from error
+    if isinstance(outcome, Exception):
+        raise ModelInvalid(f"model {card.name!r} computes no finite value for a probe text; pull it again")
+    if isinstance(outcome, np.ndarray) and (
+        outcome.shape != (card.dimensions,) or abs(float(np.linalg.norm(outcome)) - 1.0) > _PROBE_TOLERANCE
+    ):
+        raise ModelInvalid(f"model {card.name!r} gives {outcome.shape} values, its card says {card.dimensions}")
+
+
+def warm_up(backend: Backend, tokenizer: TextTokenizer, budget_tokens: int) -> list[tuple[int, float]]:
+    """Run passes of several sizes, twice each; the (padded tokens, seconds) of the second are returned.
+
+    The first pass of a size pays for memory and kernels; a server should have paid before its first caller comes.
+    """
+    encoded = _probe_input(tokenizer, backend.card.kind)
+    measured: list[tuple[int, float]] = []
+    for share in (64, 8, 2):
+        size = max(1, budget_tokens // share // encoded.token_count)
+        batch = pad([encoded] * size)
+        backend.run(batch)
+        started = time.perf_counter()
+        backend.run(batch)
+        measured.append((batch.padded_tokens, time.perf_counter() - started))
+    return measured
+
+
+def _probe_input(tokenizer: TextTokenizer, kind: ModelKind) -> Encoded:
+    if kind is ModelKind.RERANKER:
+        encoded = tokenizer.encode_pairs(_PROBE, [_PROBE], truncation=Truncation.RIGHT)[0]
+    else:
+        encoded = tokenizer.encode([_PROBE], truncation=Truncation.RIGHT)[0]
+    if not isinstance(encoded, Encoded):
+        raise ModelInvalid(f"the tokenizer fails on a probe text: {encoded}")
+    return encoded
