@@ -21,20 +21,22 @@ class ServerSettings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="PERGAMON_", extra="ignore", frozen=True)
 
-    host: str = "127.0.0.1"
-    port: int = Field(default=7700, ge=0, le=65535)
+    host: str = Field(default="127.0.0.1", description="Address to listen on; other than loopback only with API keys.")
+    port: int = Field(default=7700, ge=0, le=65535, description="gRPC port; 0 takes a free one.")
     metrics_port: int = Field(default=9700, ge=0, le=65535, description="Prometheus over HTTP; 0 switches it off.")
-    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    log_format: Literal["text", "json"] = "text"
-    max_message_mib: int = Field(default=64, ge=1, le=1024)
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level logged.")
+    log_format: Literal["text", "json"] = Field(default="text", description="Form of a line on standard error.")
+    max_message_mib: int = Field(default=64, ge=1, le=1024, description="Largest message, in and out, in MiB.")
     max_calls: int = Field(default=1024, ge=1, description="Calls in work at once, over all methods.")
     default_timeout_s: float = Field(default=60.0, gt=0, description="For calls without a deadline of their own.")
-    drain_seconds: float = Field(default=20.0, ge=0)
-    health_interval_s: float = Field(default=5.0, gt=0)
-    api_keys_file: Path | None = None
+    drain_seconds: float = Field(default=20.0, ge=0, description="For calls in work to end when the server stops.")
+    health_interval_s: float = Field(default=5.0, gt=0, description="Between checks of health; also their time limit.")
+    api_keys_file: Path | None = Field(
+        default=None, description="JSON list of credentials; unset: no keys, one tenant."
+    )
     service_token_file: Path | None = Field(default=None, description="Shared by the services of one deployment.")
-    tls_cert_file: Path | None = None
-    tls_key_file: Path | None = None
+    tls_cert_file: Path | None = Field(default=None, description="PEM certificate chain of the server; unset: no TLS.")
+    tls_key_file: Path | None = Field(default=None, description="PEM private key of the certificate.")
     tls_client_ca_file: Path | None = Field(default=None, description="Set: clients must show a certificate of it.")
 
     @model_validator(mode="after")

@@ -9,17 +9,20 @@ from services.common.settings import ServerSettings, default_models_dir
 
 
 class RerankerSettings(ServerSettings):
-    port: int = Field(default=7702, ge=0, le=65535)
-    metrics_port: int = Field(default=9702, ge=0, le=65535)
-    models_dir: Path = Field(default_factory=default_models_dir)
+    port: int = Field(default=7702, ge=0, le=65535, description="gRPC port; 0 takes a free one.")
+    metrics_port: int = Field(default=9702, ge=0, le=65535, description="Prometheus over HTTP; 0 switches it off.")
+    models_dir: Path = Field(default_factory=default_models_dir, description="Where models are kept.")
     pull_models: bool = Field(default=True, description="Fetch configured models that are not in models_dir yet.")
     reranker_models: str = Field(
-        default="reranker", description="Names, by comma; the first is the default. Others in models_dir load when asked for."
+        default="reranker",
+        description="Names, by comma; the first is the default. Others in models_dir load when asked for.",
     )
-    backend: Literal["openvino", "torch", "fake"] = "openvino"
+    backend: Literal["openvino", "torch", "fake"] = Field(default="openvino", description="What runs the models.")
     device: str = Field(default="auto", description="For the torch backend: auto, cpu, cuda or cuda:N.")
-    precision: Literal["auto", "bf16", "f32"] = "auto"
-    threads: int = Field(default=0, ge=0, description="0: one a core.")
+    precision: Literal["auto", "bf16", "f32"] = Field(
+        default="auto", description="auto: bf16 where the device computes it natively, else f32."
+    )
+    threads: int = Field(default=0, ge=0, description="Of the backend; 0: one a core.")
     max_batch_tokens: int = Field(default=0, ge=0, description="Padded tokens of a pass; 0: by device.")
     max_backlog_s: float = Field(default=10.0, gt=0, description="Work that would wait longer is refused.")
     max_passages: int = Field(default=1000, ge=1, le=65536, description="Passages of one call.")
