@@ -1,0 +1,178 @@
+"""Worker processes for work on hostile or heavy content: bounded in number, time and memory, replaced when they die."""
+
+import asyncio
+import ctypes
+import multiprocessing
+import resource
+from collections.abc import Callable
+from concurrent.futures import CancelledError as FutureCancelled
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from pebble import ProcessExpired, ProcessPool
+
+from services.common.errors import DocumentError, Overloaded, Reason
+from services.domain.blocks import DocumentKind, DocumentMetadata, ParsedPart
+from services.ingestor.parsing.parser import ParseOptions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_RECYCLE_AFTER_TASKS = 200
+_MAX_WAITING = 256
+_QUEUE_SECONDS = 900.0
+_M_ARENA_MAX = -8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceInfo:
+    kind: DocumentKind
+    page_count: int
+    metadata: DocumentMetadata
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedStretch:
+    """A part, where to go on (None: that was the last), and what the document is."""
+
+    part: ParsedPart
+    next_page: int | None
+    source: SourceInfo
+
+
+class WorkerPool:
+    """Runs functions in spawned processes; nothing starts before the first call.
+
+    Each child has the address space it needs to start plus `memory_mib` (RLIMIT_AS) and two malloc arenas, and is
+    replaced after 200 tasks. A task that runs too long is killed with its process; so is one whose caller goes away.
+    """
+
+    def __init__(self, *, workers: int, memory_mib: int, recycle_after_tasks: int = _RECYCLE_AFTER_TASKS) -> None:
+        self._workers = workers
+        self._memory_mib = memory_mib
+        self._recycle_after_tasks = recycle_after_tasks
+        self._slots = asyncio.Semaphore(workers)
+        self._waiting = 0
+        self._pool: ProcessPool | None = None
+        self._closed = False
+
+    async def run(self, fn: Callable[P, T], *args: P.args, timeout_s: float, **kwargs: P.kwargs) -> T:
+        """`fn(*args)` in a worker; function, arguments and value are pickled.
+
+        What `fn` raises comes back as it is. Further errors: DocumentError DOCUMENT_LIMIT when the time or memory limit
+        was reached, UNREADABLE_DOCUMENT when the process died; Overloaded when too many calls wait for a worker.
+        """
+        await self._enter()
+        try:
+            return await self._attempt(fn, args, kwargs, timeout_s)
+        finally:
+            self._slots.release()
+
+    async def parse_part(
+        self, path: Path, options: ParseOptions, first_page: int = 1, *, timeout_s: float | None = None
+    ) -> ParsedStretch:
+        """The stretch of the document that begins at `first_page`. Errors: those of `run` and of the parser."""
+        return await self.run(parse_stretch, path, options, first_page, timeout_s=timeout_s or options.max_seconds)
+
+    async def aclose(self) -> None:
+        """Kill the workers; calls that still run fail as cancelled."""
+        self._closed = True
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            await asyncio.to_thread(_end, pool)
+
+    async def _enter(self) -> None:
+        if self._waiting >= _MAX_WAITING:
+            raise Overloaded(f"{self._waiting} calls already wait for a worker process", retry_after_s=30.0)
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(_QUEUE_SECONDS):
+                await self._slots.acquire()
+        except TimeoutError:
+            raise Overloaded("no worker process became free", retry_after_s=30.0) from None
+        finally:
+            self._waiting -= 1
+
+    async def _attempt(self, fn: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object], timeout_s: float) -> T:
+        for last in (False, True):
+            pool = self._running()
+            try:
+                future = pool.schedule(fn, args=args, kwargs=kwargs, timeout=timeout_s)
+                return await asyncio.wrap_future(future)
+            except (BrokenProcessPool, RuntimeError) as error:
+                # A worker that died between two tasks breaks the whole pool: no fault of this document.
+                if last or pool.active or self._closed:
+                    if isinstance(error, BrokenProcessPool):
+                        raise _died(None) from error
+                    raise
+            except TimeoutError as error:
+                raise DocumentError(
+                    f"reading the document took longer than {timeout_s:.0f} s, the limit", reason=Reason.DOCUMENT_LIMIT
+                ) from error
+            except MemoryError as error:
+                raise self._out_of_memory() from error
+            except ProcessExpired as error:
+                raise self._out_of_memory() if error.exitcode == -9 else _died(error.exitcode) from error
+            except FutureCancelled as error:
+                raise asyncio.CancelledError from error
+        raise AssertionError("unreachable")
+
+    def _running(self) -> ProcessPool:
+        if self._closed:
+            raise RuntimeError("the worker pool is closed")
+        if self._pool is None or not self._pool.active:
+            if self._pool is not None:
+                _end(self._pool)
+            self._pool = ProcessPool(
+                max_workers=self._workers,
+                max_tasks=self._recycle_after_tasks,
+                initializer=_limit,
+                initargs=(self._memory_mib,),
+                context=multiprocessing.get_context("spawn"),
+            )
+        return self._pool
+
+    def _out_of_memory(self) -> DocumentError:
+        return DocumentError(
+            f"reading the document needs more than {self._memory_mib} MiB, the limit", reason=Reason.DOCUMENT_LIMIT
+        )
+
+
+def parse_stretch(path: Path, options: ParseOptions, first_page: int) -> ParsedStretch:
+    """Open the document, read the stretch that begins at `first_page`, close it. Raises DocumentError."""
+    from services.ingestor.parsing import open_source
+
+    source = open_source(path, options)
+    try:
+        part = next(iter(source.parts(first_page)), None)
+        if part is None:
+            raise DocumentError(f"page {first_page} is beyond the end", reason=Reason.UNREADABLE_DOCUMENT)
+        more = source.page_count > 0 and part.last_page < source.page_count
+        info = SourceInfo(kind=source.kind, page_count=source.page_count, metadata=source.metadata)
+        return ParsedStretch(part=part, next_page=part.last_page + 1 if more else None, source=info)
+    finally:
+        source.close()
+
+
+def _died(exit_code: int | None) -> DocumentError:
+    shown = "" if exit_code is None else f" (exit code {exit_code})"
+    return DocumentError(f"the process that read the document died{shown}", reason=Reason.UNREADABLE_DOCUMENT)
+
+
+def _end(pool: ProcessPool) -> None:
+    with suppress(Exception):
+        pool.stop()
+        pool.join(timeout=10)
+
+
+def _limit(memory_mib: int) -> None:
+    """Bound this process: an address space of what it has now plus `memory_mib`, and no core files."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) if Path("/proc/self/statm").exists() else 0
+    limit = pages * resource.getpagesize() + (memory_mib << 20)
+    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
