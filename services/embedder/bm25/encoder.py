@@ -139,5 +139,5 @@ def _hashed(frequencies: Mapping[str, int]) -> tuple[NDArray[np.uint32], NDArray
     tf = np.fromiter(frequencies.values(), np.float64, len(frequencies))
     unique, inverse = np.unique(ids, return_inverse=True)
     if len(unique) < len(ids):
-        return unique, np.bincount(inverse, weights=tf, minlength=len(unique))
+        return unique, np.bincount(inverse, weights=tf, minlength=len(unique)).astype(np.float64)
     return unique, tf[np.argsort(ids)]

@@ -13,9 +13,8 @@ class HanWords:
 
     def fold(self, text: str) -> str:
         """`text` with traditional characters as simplified ones, so that either spelling finds the other."""
-        if self._folding is None:
-            self._folding = opencc.OpenCC("t2s")
-        return str(self._folding.convert(text))
+        folding = self._folding = self._folding or opencc.OpenCC("t2s")
+        return str(folding.convert(text))
 
     def words(self, stretches: list[str]) -> list[str]:
         """Dictionary words of three characters or more: shorter ones are the pairs that are indexed anyway."""

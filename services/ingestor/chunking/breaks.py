@@ -64,6 +64,9 @@ class Breaks:
         if "\n" in text:
             self.ranks[0].extend(at + match.end() for match in _BLANK_LINE.finditer(text))
             self.ranks[1].extend(at + match.end() for match in _LINE.finditer(text))
+        self.add_sentences(text, at)
+
+    def add_sentences(self, text: str, at: int) -> None:
         self.ranks[2].extend(at + match.end() for match in _SENTENCE.finditer(text) if _ends_sentence(text, match))
 
     def add_lines(self, text: str, at: int, units: list[int]) -> None:

@@ -97,6 +97,7 @@ class _Work:
                 breaks.ranks[0].append(at)
             if block.kind is BlockKind.TABLE and not self._is_atom(cutter.room, at, end):
                 breaks.ranks[1].extend(cell_ends(block.text, at))
+                breaks.add_sentences(block.text, at)
                 if self.ruler.units(self.chunking.unit, start, at) >= self.chunking.min_size:
                     yield from cutter.pieces(start, at)
                     start = at

@@ -52,12 +52,13 @@ class Cutter:
 
     def pieces(self, start: int, end: int) -> Iterator[Piece]:
         """Pieces that cover every visible character of `start` to `end`, in order."""
-        fresh = begin = self._skip_space(start, end)
+        fresh = self._skip_space(start, end)
+        begin = self._line_start(start, fresh)
         while fresh < end:
             piece = self._piece(begin, fresh, end)
             yield piece
             fresh = self._skip_space(piece.end, end)
-            begin = self._overlap(piece, fresh) if fresh < end else fresh
+            begin = min(self._overlap(piece, fresh), self._line_start(piece.end, fresh)) if fresh < end else fresh
 
     def _piece(self, begin: int, fresh: int, limit: int) -> Piece:
         room = self.room
@@ -130,7 +131,7 @@ class Cutter:
             self.ruler.back(chunking.unit, fresh, min(chunking.overlap, self.room.units // 2)),
             self.ruler.back_tokens(fresh, self.room.tokens // _OVERLAP_SHARE),
         )
-        start = self.breaks.outside_atoms(start)
+        start = self.breaks.outside_atoms(self.ruler.word_from(start))
         if start <= piece.start or start >= fresh:
             return fresh
         firsts = [first for rank, _ in _FILL if (first := self.breaks.first(rank, start, fresh)) is not None]
@@ -140,3 +141,7 @@ class Cutter:
         while start < end and self.text[start].isspace():
             start += 1
         return start
+
+    def _line_start(self, start: int, fresh: int) -> int:
+        """In a program, where the line of `fresh` begins (not before `start`), so that it keeps its indentation."""
+        return max(start, self.text.rfind("\n", start, fresh) + 1) if self.by_unit else fresh

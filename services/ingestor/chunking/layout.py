@@ -45,7 +45,7 @@ class Layout:
             if block.kind is not BlockKind.HEADING:
                 continue
             level = max(1, block.level)
-            bare = all(before.kind is BlockKind.HEADING for before in self.blocks[first:index][-8:])
+            bare = index > 0 and self.blocks[index - 1].kind is BlockKind.HEADING
             deeper = bool(stack) and stack[-1][0] < level
             if index > first and not (bare and deeper):
                 yield Section(path=tuple(title for _, title in stack), first=first, end=index)

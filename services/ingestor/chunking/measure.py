@@ -33,7 +33,9 @@ class Ruler:
 
     def __init__(self, text: str, token_starts: list[int]) -> None:
         self._length = len(text)
+        self._text = text
         pattern = _ASCII_WORD if text.isascii() else _WORD
+        self._word = pattern
         self._words = array("Q", (match.start() for match in pattern.finditer(text)))
         self._tokens = array("Q", token_starts)
 
@@ -51,17 +53,29 @@ class Ruler:
 
     def reach(self, room: Room, start: int) -> int:
         """The furthest end of a chunk that begins at `start`; always beyond it."""
-        counted = self._words if room.unit is ChunkUnit.WORDS else self._tokens
+        if room.unit is ChunkUnit.WORDS:
+            # The rest of a word that was torn before `start` is a word of this chunk.
+            end = _nth(self._words, start, room.units - self._is_inside_word(start), self._length)
+        else:
+            end = _nth(self._tokens, start, room.units, self._length)
         end = min(
-            _nth(counted, start, room.units, self._length),
+            end,
             _nth(self._tokens, start, room.tokens, self._length),
             start + room.units * _MAX_CHARS_PER_UNIT,
         )
         return min(self._length, max(end, start + 1))
 
+    def _is_inside_word(self, position: int) -> bool:
+        match = self._word.match(self._text, position - 1, position + 1) if position else None
+        return match is not None and match.end() > position
+
     def back(self, unit: ChunkUnit, end: int, units: int) -> int:
         """Where the last `units` before `end` begin."""
         return _nth_before(self._words if unit is ChunkUnit.WORDS else self._tokens, end, units)
+
+    def word_from(self, position: int) -> int:
+        """The start of the first word that begins at `position` or later; the end of the text when there is none."""
+        return _nth(self._words, position, 0, self._length)
 
     def back_tokens(self, end: int, tokens: int) -> int:
         return _nth_before(self._tokens, end, tokens)

@@ -34,7 +34,8 @@ class TableCutter:
             lead = header if row >= self.block.header_rows else ""
             found = self._fitting(rows, row, self._last_row(rows, row, begin, end, lead), begin, end, lead)
             if found is None:
-                row += 1
+                # Header rows go with the row below them: alone they would say nothing.
+                row = max(row, self.block.header_rows if header else 0) + 1
                 yield from self.cutter.pieces(begin, rows[row] if row < len(rows) else end)
             else:
                 piece, row = found
@@ -63,8 +64,8 @@ class TableCutter:
         reach = self.cutter.ruler.reach(room, begin)
         if reach >= end:
             return len(rows)
-        # A piece that holds the header alone would say nothing: it takes a row with it where one fits.
-        return bisect_right(rows, reach, lo=first_row) - 1
+        last = bisect_right(rows, reach, lo=first_row) - 1
+        return last if last > self.block.header_rows or not first_row < self.block.header_rows else first_row
 
     def _fitting(
         self, rows: list[int], first_row: int, stop: int, begin: int, end: int, lead: str
