@@ -80,7 +80,7 @@ class ModelCard:
         return problems
 
     def speaks(self, language: str) -> bool:
-        """Whether the card claims `language` (ISO 639-1). An unknown language ("") is given the benefit of the doubt."""
+        """Whether the card claims `language` (ISO 639-1); an unknown language ("") counts as claimed."""
         return not self.languages or not language or language in self.languages
 
     def prefix(self, *, query: bool) -> str:

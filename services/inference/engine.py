@@ -22,7 +22,7 @@ from services.inference.store import ModelStore
 from services.inference.tokenizer import TextTokenizer
 from services.inference.types import Encoded, FloatArray, InputType, ItemOutput, Lane, SparseVector, Truncation
 
-#: Texts up to this many characters together are tokenised on the event loop: below a millisecond, less than a thread costs.
+#: Texts up to this many characters together are tokenised on the event loop: it takes less than handing it to a thread.
 _INLINE_CHARS = 4_000
 _CPU_BATCH_TOKENS, _GPU_BATCH_TOKENS = 2_048, 16_384
 
@@ -47,7 +47,7 @@ class ItemReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EmbedOutcome:
-    """`vectors` float32 [n, dimensions], unit length, zeros where the report has an error; in the order of the texts."""
+    """`vectors` float32 [n, dimensions], unit length, in order; zeros where the report has an error."""
 
     vectors: FloatArray
     items: tuple[ItemReport, ...]
@@ -151,7 +151,7 @@ class InferenceEngine:
         return RerankOutcome(logits=logits, items=ended.items, timing=ended.timing)
 
     async def token_ids(self, texts: Sequence[str], *, input_type: InputType) -> list[list[int]]:
-        """What `Tokenize` answers: ids in full, prefix and special tokens included, nothing cut, empty texts allowed."""
+        """What `Tokenize` answers: ids with prefix and special tokens, nothing cut, empty texts allowed."""
         call = partial(self.tokenizer.token_ids, texts, prefix=self._prefix(input_type))
         return call() if sum(map(len, texts)) <= _INLINE_CHARS else await asyncio.to_thread(call)
 
@@ -222,7 +222,7 @@ def limits_for(settings: InferenceSettings, *, device: str) -> BatcherLimits:
 
 
 class LazyEngine:
-    """An engine that is loaded by its first use; concurrent first uses wait for one load, a failed one is tried again."""
+    """Loads an engine at its first use; concurrent first uses wait for one load, a failed load is tried again."""
 
     def __init__(self, load: Callable[[], Awaitable[InferenceEngine]]) -> None:
         self._load = load

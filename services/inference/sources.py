@@ -33,7 +33,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StarterModel:
-    """`convert` gets the contents of `members` under the same keys. The card's hashes are filled in after conversion."""
+    """`convert` gets the contents of `members` under their keys. The store fills in the card's hashes."""
 
     card: ModelCard
     wheel: Wheel

@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 import openvino as ov
 
+from services.inference.backends.classifier import ClassifierHead
 from services.inference.backends.openvino_graph import build_model
 from services.inference.backends.rows import sparse_rows, unit_rows
 from services.inference.cards import ModelCard, ModelKind
@@ -18,10 +19,13 @@ from services.inference.types import BatchOutput, TokenBatch
 class OpenVinoBackend:
     """One compiled model on the CPU, one pass at a time. `run` releases the interpreter lock while it computes."""
 
-    def __init__(self, card: ModelCard, compiled: ov.CompiledModel, precision: str) -> None:
+    def __init__(
+        self, card: ModelCard, compiled: ov.CompiledModel, precision: str, head: ClassifierHead | None
+    ) -> None:
         self.card = card
         self.device = "cpu"
         self.precision = precision
+        self._head = head
         self._request = compiled.create_infer_request()
 
     @classmethod
@@ -42,8 +46,9 @@ class OpenVinoBackend:
         }
         if threads:
             options["INFERENCE_NUM_THREADS"] = str(threads)
-        compiled = core.compile_model(build_model(card, config, Weights(folder)), "CPU", options)
-        return cls(card, compiled, chosen)
+        weights = Weights(folder)
+        head = ClassifierHead.of(weights, config.hidden) if card.kind is ModelKind.RERANKER else None
+        return cls(card, core.compile_model(build_model(card, config, weights), "CPU", options), chosen, head)
 
     def run(self, batch: TokenBatch) -> BatchOutput:
         outputs = self._request.infer([batch.ids, batch.mask, batch.type_ids], share_inputs=True)
@@ -52,7 +57,8 @@ class OpenVinoBackend:
             case ModelKind.DENSE:
                 return BatchOutput(dense=unit_rows(rows))
             case ModelKind.RERANKER:
-                return BatchOutput(logits=rows.copy())
+                assert self._head is not None
+                return BatchOutput(logits=self._head.logits(rows))
             case ModelKind.SPARSE:
                 return BatchOutput(sparse=sparse_rows(rows))
 

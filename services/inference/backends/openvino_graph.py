@@ -25,7 +25,7 @@ _VOCABULARY_SLICE = 4096
 
 
 def build_model(card: ModelCard, config: EncoderConfig, weights: Weights) -> ov.Model:
-    """The graph of `card`'s kind. Output: DENSE [n, hidden] not normalised, RERANKER [n], SPARSE [n, vocabulary]."""
+    """The graph of `card`'s kind. Output: DENSE [n, hidden] not normalised, RERANKER first tokens [n, hidden], SPARSE [n, terms]."""
     if config.model_type not in SUPPORTED_ARCHITECTURES or config.activation not in ("gelu", "relu", "gelu_new"):
         raise ModelInvalid(
             f"model {card.name!r} is a {config.model_type} with {config.activation}; the OpenVINO backend runs "
@@ -50,7 +50,7 @@ class _Builder:
             case ModelKind.DENSE:
                 output = self._pool(hidden)
             case ModelKind.RERANKER:
-                output = self._classify(hidden)
+                output = self._first(hidden)  # the head is in `classifier`
             case ModelKind.SPARSE:
                 output = self._term_weights(hidden)
         return ov.Model([ops.result(output)], [self._ids, self._mask, self._type_ids], self._card.name)  # pyright: ignore[reportGeneralTypeIssues]
@@ -111,17 +111,6 @@ class _Builder:
         total = ops.reduce_sum(ops.multiply(hidden, weights), _axes(1))
         return ops.divide(total, ops.maximum(ops.reduce_sum(weights, _axes(1)), _scalar(1.0)))
 
-    def _classify(self, hidden: Node) -> Node:
-        size = self._config.hidden
-        first = self._first(hidden)
-        if "classifier.out_proj.weight" in self._weights:
-            pooled = ops.tanh(self._dense(first, "classifier.dense", size, size))
-            logits = self._dense(pooled, "classifier.out_proj", 1, size)
-        else:
-            pooled = ops.tanh(self._dense(first, "pooler.dense", size, size))
-            logits = self._dense(pooled, "classifier", 1, size)
-        return ops.squeeze(logits, _axes(1))
-
     def _term_weights(self, hidden: Node) -> Node:
         """SPLADE (arXiv:2109.10086): log(1 + relu(x)) of the masked-LM logits, maximum over the real tokens."""
         size, vocabulary = self._config.hidden, self._config.vocabulary
@@ -171,7 +160,12 @@ class _Builder:
 
 
 def _constant(tensor: npt.NDArray[np.floating]) -> Node:
-    return ops.constant(np.ascontiguousarray(tensor, np.float32))
+    if tensor.ndim < 2 or tensor.dtype != np.float16:
+        return ops.constant(np.ascontiguousarray(tensor, np.float32))
+    wide = ops.convert(ops.constant(np.ascontiguousarray(tensor)), "f32")
+    # Marked as in models saved with compression: the compiler then keeps the f16 where widening it early gains nothing.
+    wide.get_rt_info()["decompression"] = ""
+    return wide
 
 
 def _gather(table: npt.NDArray[np.floating], indices: Node) -> Node:

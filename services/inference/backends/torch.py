@@ -45,16 +45,9 @@ class TorchBackend:
         if threads and chosen.type == "cpu":
             torch.set_num_threads(threads)
         bf16 = precision == "bf16" or (precision == "auto" and _computes_bf16(chosen))
-        try:
-            model = _CLASSES[card.kind].from_pretrained(
-                str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True,
-                dtype=torch.bfloat16 if bf16 else torch.float32,
-            )  # fmt: skip
-        except (OSError, ValueError, KeyError, RuntimeError) as error:
-            raise ModelInvalid(
-                f"model {card.name!r} cannot be loaded by transformers: {type(error).__name__}"
-            ) from error
-        model = model.eval().to(chosen)
+        model = _load_model(folder, card, torch.bfloat16 if bf16 else torch.float32).eval().to(chosen)
+        if card.kind is ModelKind.RERANKER:
+            _widen_head(model)
         return cls(card, model, chosen, has_type_ids=getattr(model.config, "type_vocab_size", 0) > 1)
 
     def run(self, batch: TokenBatch) -> BatchOutput:
@@ -92,6 +85,31 @@ class TorchBackend:
 
     def _tensor(self, array: npt.NDArray[np.int32]) -> torch.Tensor:
         return torch.from_numpy(array).to(self._device, torch.long)
+
+
+def _load_model(folder: Path, card: ModelCard, dtype: torch.dtype) -> Any:
+    try:
+        model, report = _CLASSES[card.kind].from_pretrained(
+            str(folder), local_files_only=True, trust_remote_code=False, use_safetensors=True, dtype=dtype,
+            output_loading_info=True,
+        )  # fmt: skip
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelInvalid(f"model {card.name!r} cannot be loaded by transformers: {type(error).__name__}") from error
+    # The pooler of a dense model is made up by transformers where the checkpoint has none; nothing here uses it.
+    missing = sorted(
+        n for n in report["missing_keys"] if not (card.kind is ModelKind.DENSE and n.startswith("pooler."))
+    )
+    if missing:
+        raise ModelInvalid(f"weights of model {card.name!r} lack {', '.join(missing[:5])}; pull it again")
+    return model
+
+
+def _widen_head(model: Any) -> None:
+    """Compute the classifier in f32: in bf16 logits near 11 come in steps of 0.06, and different passages would tie."""
+    head = getattr(model, "classifier", None)
+    if isinstance(head, torch.nn.Module):
+        head.float()
+        head.register_forward_pre_hook(lambda _, inputs: tuple(tensor.float() for tensor in inputs))
 
 
 def read_pickled_weights(path: Path) -> dict[str, npt.NDArray[np.float32]]:

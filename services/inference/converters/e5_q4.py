@@ -1,10 +1,11 @@
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false
 """multilingual-e5-small in the "E5S1" file: four-bit blocks for matrices, f32 vectors, and the vocabulary.
 
-Layout, little endian: magic, version; hidden, layers, heads, inner, rows, positions, types (i32); layer-norm epsilon (f32);
-block size (i32); vocabulary: count, bos, eos, pad, unk (i32), bytes of text (u64), offsets (u32), scores (f32), text; a table of
-character normalisations; a directory of tensors: name, kind (u8), count, offset, bytes (u64). A block of 32 values is an f16
-scale and 16 bytes: the low half-bytes are the first 16 values, the high ones the rest, each minus 8 times the scale.
+Layout, little endian: magic, version; hidden, layers, heads, inner, rows, positions, types (i32); layer-norm epsilon
+(f32); block size (i32); vocabulary: count, bos, eos, pad, unk (i32), bytes of text (u64), offsets (u32), scores (f32),
+text; a table of character normalisations; a directory of tensors: name, kind (u8), count (u32), offset, bytes (u64).
+A block of 32 values is an f16 scale and 16 bytes: the low half-bytes are the first 16 values, the high ones the rest,
+each minus 8 times the scale.
 """
 
 import struct
@@ -84,7 +85,7 @@ def _convert(reader: _Reader) -> Converted:
     directory: dict[str, tuple[int, int, int]] = {}
     for _ in range(reader.integer("i")):
         name = reader.bytes_(reader.integer("H")).decode("utf-8")
-        _, count, offset, size = (int(v) for v in reader.take("BQQQ"))
+        _, count, offset, size = (int(v) for v in reader.take("BIQQ"))
         directory[name] = (count, offset, size)
     tensors = _tensors(_TensorFile(reader.content, directory), hidden, layers, inner)
     config = bert_config(

@@ -1,8 +1,8 @@
 """BERT models that ONNX Runtime quantised dynamically to int8, back to floating point.
 
 A quantised tensor X is stored as X_quantized, X_scale and X_zero_point: value = (quantized - zero_point) * scale.
-Matrices of linear layers carry generated names and lie [in, out]; the name of the MatMulInteger node that uses them says
-which layer they belong to.
+Matrices of linear layers carry generated names and lie [in, out]; the name of the MatMulInteger node that uses them
+says which layer they belong to.
 """
 
 import json
