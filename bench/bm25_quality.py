@@ -2,8 +2,8 @@
 
     python bench/bm25_quality.py FOLDER [--sets a,b] [--language-hint] [--json FILE]
 
-Each set is a folder with corpus.jsonl, queries.jsonl and qrels.tsv. Scores are those of the engine: passage weight times
-the inverse document frequency ln(1 + (N - n + .5) / (n + .5)), with the true average length of the set.
+Each set is a folder with corpus.jsonl, queries.jsonl and qrels.tsv. Scores are those of the engine: passage weight
+times the inverse document frequency ln(1 + (N - n + .5) / (n + .5)), with the true average length of the set.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from services.embedder.bm25 import TOKENIZER_VERSION, Bm25Encoder  # noqa: E402
+from services.embedder.bm25 import TOKENIZER_VERSION, Bm25Encoder
 
 
 def lines(path):

@@ -54,7 +54,7 @@ class Bm25Encoder:
         self._tables: dict[tuple[str, ...], _TermTable] = {}
 
     def analyse(self, text: str, *, language: str = "", side: Side = Side.PASSAGE) -> Sequence[str]:
-        """The terms of `text`, repeats side by side. `language` is an ISO 639-1 code (or a tag such as pt-BR), or empty."""
+        """The terms of `text`, repeats side by side. `language` is a code or tag (`pt`, `pt-BR`), or empty."""
         return [term for term, count in self._frequencies(text, language, side).items() for _ in range(count)]
 
     def passage_vector(

@@ -61,7 +61,8 @@ _FUNCTION_WORDS: Final[Mapping[str, str]] = {
     "wordt werd deze dit hebben heeft kan nog wel",
     "ro": "și şi de la în a al ale cu este nu o un pe care din pentru că sau mai sunt prin fost ca se lui cel cea după "
     "aceste acest între fi",
-    "tr": "ve bir bu için ile da de olarak olan daha çok gibi en ne kadar sonra var ise veya ancak her değil tarafından "
+    "tr": "ve bir bu için ile da de olarak olan daha çok gibi en ne kadar sonra var ise veya ancak her değil "
+    "tarafından "
     "olduğu oldu ya ki",
     "sv": "och att det som en ett är av för den med på inte till de har om var från kan men eller vid så när sin även "
     "efter hade blev",
@@ -73,7 +74,8 @@ _FUNCTION_WORDS: Final[Mapping[str, str]] = {
     "hu": "a az és hogy nem is egy ez volt meg de csak el van vagy mint még már kell ha azt ezt között által",
     "pl": "i w na z do że się nie jest to o jak po co za od przez dla są oraz był ale jego lub przy które który która",
     "cs": "a v na se je že s z do o i k pro ve za by jako po ale jsou byl nebo jeho od podle které který která není",
-    "id": "yang dan di dari untuk dengan pada ini itu adalah dalam tidak ke akan oleh sebagai juga atau dapat telah ada "
+    "id": "yang dan di dari untuk dengan pada ini itu adalah dalam tidak ke akan oleh sebagai juga atau dapat telah "
+    "ada "
     "mereka",
     "vi": "của và là các được trong có một cho không những với người này đã về từ để khi đến tại vào cũng năm như",
 }

@@ -69,7 +69,8 @@ class WordAnalyser:
         if not lower:
             return
         if lower.isdecimal():
-            yield lower.lstrip("0") or "0" if lower.isascii() else str(int(lower))
+            digits = lower if lower.isascii() else "".join(str(unicodedata.decimal(digit)) for digit in lower)
+            yield digits.lstrip("0") or "0"
             return
         script = _script_stemmer(lower)
         if script is not None:

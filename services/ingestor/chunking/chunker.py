@@ -41,8 +41,8 @@ def chunk_document(
     """Cuts a document by the rules of `chunking`; every visible character of every block is in some chunk, in order.
 
     `max_tokens` is the model's input limit, special tokens and `passage_prefix_tokens` (what the embedder puts before a
-    passage) included; `token_count` of a chunk counts the same. `chunking` must be valid (see `rules.validate`). A chunk's
-    text is the document's text from `start` to `end`, behind the repeated header if it continues a table.
+    passage) included; `token_count` of a chunk counts the same. `chunking` must be valid (see `rules.validate`). A
+    chunk's text is the document's text from `start` to `end`, behind the repeated header if it continues a table.
 
     Errors: OSError when there is no tokenizer; ValueError when the limit leaves less than 16 tokens.
     """

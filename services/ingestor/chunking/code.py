@@ -63,7 +63,9 @@ def _python_units(body: list[ast.stmt], lines: _Lines, is_large: Callable[[int, 
             decorators = getattr(node, "decorator_list", [])
             first = min([node.lineno, *(decorator.lineno for decorator in decorators)]) - 1
             yield lines.starts[lines.with_comments_above(first)]
-        if isinstance(node, ast.ClassDef) and is_large(lines.starts[node.lineno - 1], lines.starts[node.end_lineno or 0]):
+        if not isinstance(node, ast.ClassDef):
+            pass
+        elif is_large(lines.starts[node.lineno - 1], lines.starts[node.end_lineno or 0]):
             yield from _python_units(node.body, lines, is_large)
         after_unit = is_unit
 

@@ -82,12 +82,14 @@ def test_text_without_words_has_an_empty_vector(encoder, text):
     assert len(encoder.query_vector(text).indices) == 0
 
 
-@pytest.mark.parametrize("text", ["_", "__init__", "-" * 50, "a" * 100_000, "1" * 5000, "²", "x\u0301\u0301", "\ud800", "中\ud800"])
+@pytest.mark.parametrize(
+    "text", ["_", "__init__", "-" * 50, "a" * 100_000, "٣" * 5000, "²", "x\u0301", "\ud800", "中\ud800"]
+)
 def test_odd_text_never_fails(encoder, text):
     encoder.passage_vector(text, average_length=1)
     encoder.query_vector(text)
 
 
 def test_terms_never_change_within_a_version(encoder):
-    assert encoder.query_vector("retrieval").indices.tolist()[:1] == encoder.query_vector("retrieval").indices.tolist()[:1]
+    assert 2502694345 in encoder.query_vector("retrieval").indices.tolist()
     assert sorted(encoder.analyse("The RTX-4090 runs", side=Side.PASSAGE)) == ["4090", "rtx", "rtx4090", "run", "the"]
