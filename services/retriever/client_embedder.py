@@ -40,6 +40,7 @@ class ClientEmbedder:
                 dense_model=need.dense_model or "",
                 sparse=need.sparse_model is not None,
                 sparse_model=need.sparse_model or "",
+                language=need.language,
                 truncation=pb.TRUNCATION_RIGHT,
                 priority=pb.PRIORITY_INTERACTIVE,
                 timeout_s=timeout_s,

@@ -14,7 +14,9 @@ _CJK = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\
 _CHARS_A_TOKEN = 4
 #: A line that could be taken for one of our marks, whatever invisible characters stand before it.
 _MARK = re.compile(
-    "(^|[\\n\\r\\v\\f\\x1c-\\x1e\\x85\\u2028\\u2029])([\\s\\u00ad\\u200b-\\u200f\\u2060\\ufeff]*)(={3,})(?=[^=\\n\\r])"
+    "(^|[\\n\\r\\v\\f\\x1c-\\x1e\\x85\\u2028\\u2029])"
+    "([\\s\\x00-\\x1f\\x7f\\xad\\u034f\\u061c\\u180e\\u200b-\\u200f\\u202a-\\u202e\\u2060-\\u206f\\ufeff]*)"
+    "(={3,})(?=[^=\\n\\r])"
 )
 
 

@@ -99,6 +99,7 @@ def _member(call: SearchCall, kb: SearchedKnowledgeBase, candidates: int) -> Mem
             dense_model=None if mode is SearchMode.KEYWORD else kb.embedding_model,
             sparse_model=None if mode is SearchMode.SEMANTIC else kb.sparse_model,
             tokenizer_version=kb.index.tokenizer_version,
+            language="" if mode is SearchMode.SEMANTIC else kb.language,
         ),
         # A list that is alone has a weight, whatever the fusion would have given it.
         dense_weight=dense_weight or 1.0,

@@ -74,11 +74,15 @@ class ContextCall:
 
 
 class EmbeddingNeed(NamedTuple):
-    """What a query must become for one knowledge base; None: not needed. Equal needs share one embedding."""
+    """What a query must become for one knowledge base; None: not needed. Equal needs share one embedding.
+
+    `language` (ISO 639-1, empty where there is none) is that of the documents, for the BM25 analysis.
+    """
 
     dense_model: str | None
     sparse_model: str | None
     tokenizer_version: str
+    language: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
