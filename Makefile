@@ -26,7 +26,7 @@ test: $(DEV) ## Run every test; starts and stops every server that it needs
 unit: $(DEV) ## Run the unit tests only, in less than a minute
 	$(BIN)/python -m pytest tests/unit -n 2 -q
 
-check: $(DEV) ## Lint, types, layers, protos, generated code
+check: $(DEV) ## Lint, types, layers, protos, generated code and docs
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/basedpyright
@@ -34,13 +34,17 @@ check: $(DEV) ## Lint, types, layers, protos, generated code
 	$(BIN)/buf lint
 	scripts/buf_breaking.sh
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/generate_protos.py --check
+	$(BIN)/python scripts/generate_api_docs.py --check
+	$(BIN)/python scripts/generate_operations_docs.py --check
 
 fmt: $(DEV) ## Format the code
 	$(BIN)/ruff check --fix-only -q .
 	$(BIN)/ruff format -q .
 
-proto: $(DEV) ## Generate code from protos/
+proto: $(DEV) ## Generate code and docs from protos/, settings and metrics
 	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python scripts/generate_protos.py
+	$(BIN)/python scripts/generate_api_docs.py
+	$(BIN)/python scripts/generate_operations_docs.py
 
 bench: $(DEV) ## Measure speed and quality; JSON into bench/out
 	$(BIN)/python -m bench
