@@ -303,8 +303,12 @@ class Batcher:
         if call.pending:
             self._observer.items_ended(how, call.pending)
         call.abandoned = True
+        if self._ready is not None and any(ticket.call is call for ticket in self._ready.tickets):
+            self._take_back()
         for ticket in call.tickets:
             self._lanes.queues[call.lane].discard(ticket)
+        if not self._closing:
+            self._offer_next()
 
     def _fail_waiting(self, error: ServiceError) -> None:
         for queue in self._lanes.queues.values():

@@ -55,7 +55,7 @@ class DeviceWorker:
     """Owns a daemon thread and a slot for the next pass.
 
     `offer` fills the slot, `retract` empties it if the thread has not taken it yet. `on_taken` and `on_ended` are
-    called from the thread. The thread outlives every exception of the backend; it ends by `stop`.
+    called from the thread. The thread outlives every exception of the backend but `DeviceLost`, and ends by `stop`.
     """
 
     def __init__(
@@ -96,7 +96,10 @@ class DeviceWorker:
         while (work := self._take()) is not None:
             try:
                 self._on_taken(work)
-                self._on_ended(self._run(work))
+                ended = self._run(work)
+                if any(isinstance(outcome, DeviceLost) for outcome in ended.outcomes):
+                    self.stop()  # before anybody is told: the pass in the slot must not be tried on a dead device
+                self._on_ended(ended)
             except RuntimeError:  # the event loop that waited for the outcome is closed: nobody is left to tell
                 return
 

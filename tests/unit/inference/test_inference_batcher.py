@@ -1,0 +1,318 @@
+"""The batcher with a device under control: who goes when, and that every item ends exactly once."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from services.common.clock import Deadline, FakeClock
+from services.common.errors import DeadlineExceeded, Overloaded, Reason, ServiceError
+from services.inference.batcher import Batcher, BatcherLimits, ItemEnd, SubmitOutcome
+from services.inference.errors import DeadlineUnreachable, DeviceLost, InferenceFailed, ShuttingDown
+from services.inference.types import Encoded, Lane
+from tests.helpers.inference import GatedBackend, encoded, of_length
+
+LIMITS = BatcherLimits(budget_tokens=64, max_batch_items=8, close_timeout_seconds=5)
+POISON, BLANK = 60, 61
+
+
+class Recorder:
+    """A `BatcherObserver` that keeps what it was told and can be waited for."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, int] = {}
+        self.passes: list[tuple[int, int, int]] = []
+        self.started = asyncio.Semaphore(0)
+
+    def pass_ended(self, *, items: int, real_tokens: int, padded_tokens: int, seconds: float) -> None:
+        self.passes.append((items, real_tokens, padded_tokens))
+
+    def call_started(self, lane: Lane, queue_s: float) -> None:
+        self.started.release()
+
+    def items_ended(self, outcome: ItemEnd, count: int) -> None:
+        self.ends[outcome] = self.ends.get(outcome, 0) + count
+
+    def backlog(self, seconds: float) -> None: ...
+
+
+class Bench:
+    """A batcher on a gated backend, with shorthand for submitting."""
+
+    def __init__(self, backend: GatedBackend, limits: BatcherLimits, known_passes: list[tuple[int, float]]) -> None:
+        self.backend, self.clock, self.seen = backend, FakeClock(), Recorder()
+        self.batcher = Batcher(
+            backend, limits=limits, clock=self.clock, observer=self.seen, known_passes=known_passes
+        )
+
+    def submit(self, *items: Encoded, lane: Lane = Lane.INTERACTIVE, seconds: float = 60) -> Awaitable[SubmitOutcome]:
+        deadline = Deadline.after(seconds, self.clock)
+        return asyncio.ensure_future(self.batcher.submit(items, lane=lane, deadline=deadline))
+
+    async def running(self, *items: Encoded, **how: Any) -> "asyncio.Future[SubmitOutcome]":
+        """Submit and wait until the device has it in hand."""
+        task = asyncio.ensure_future(self.submit(*items, **how))
+        await asyncio.wait_for(self.seen.started.acquire(), 5)
+        return task
+
+
+@asynccontextmanager
+async def bench(
+    backend: GatedBackend | None = None, *, limits: BatcherLimits = LIMITS,
+    known_passes: list[tuple[int, float]] | None = None,
+) -> AsyncIterator[Bench]:  # fmt: skip
+    made = Bench(backend or GatedBackend(), limits, known_passes or [])
+    try:
+        yield made
+    finally:
+        made.backend.open()
+        await made.batcher.aclose()
+
+
+async def settle() -> None:
+    """Let what was scheduled on the event loop happen: submitting, and the recut that it asks for."""
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+def _is_row(outcome: object) -> bool:
+    return isinstance(outcome, np.ndarray) and abs(float(np.linalg.norm(outcome)) - 1) < 1e-4
+
+
+async def test_submit_when_the_device_is_idle_then_goes_at_once():
+    async with bench(GatedBackend(gated=False)) as b:
+        outcome = await b.submit(of_length(5))
+        assert _is_row(outcome.outcomes[0])
+        assert b.seen.passes == [(1, 5, 5)]
+
+
+async def test_submit_when_items_differ_in_length_then_outcomes_keep_the_order_of_the_items():
+    items = [of_length(n, seed=9) for n in (30, 3, 17, 4, 29, 3)]
+    async with bench(GatedBackend(gated=False)) as b:
+        together = await b.submit(*items)
+        for item, row in zip(items, together.outcomes, strict=True):
+            alone = await b.submit(item)
+            assert isinstance(row, np.ndarray)
+            assert np.array_equal(row, alone.outcomes[0])
+
+
+async def test_submit_when_the_device_is_busy_then_waiting_calls_share_the_next_pass():
+    async with bench() as b:
+        first = await b.running(of_length(5))
+        others = [b.submit(of_length(6)) for _ in range(4)]
+        await settle()
+        b.backend.open()
+        await asyncio.gather(first, *others)
+        assert [batch.size for batch in b.backend.passes] == [1, 4]
+
+
+async def test_submit_when_bulk_is_ready_and_interactive_arrives_then_interactive_goes_first():
+    async with bench() as b:
+        first = await b.running(of_length(5))
+        bulk = [b.submit(of_length(60), lane=Lane.BULK) for _ in range(2)]
+        await settle()
+        urgent = b.submit(of_length(7))
+        await settle()
+        b.backend.open()
+        await asyncio.gather(first, urgent, *bulk)
+        assert [batch.ids.shape[1] for batch in b.backend.passes] == [5, 7, 60, 60]
+
+
+async def test_submit_when_one_item_poisons_a_pass_then_it_alone_fails():
+    backend = GatedBackend(gated=False, break_on=[POISON])
+    async with bench(backend) as b:
+        outcome = await b.submit(of_length(4), encoded(2, POISON, 5, 3), of_length(4, 1), of_length(4, 2))
+        assert [_is_row(o) for o in outcome.outcomes] == [True, False, True, True]
+        assert isinstance(outcome.outcomes[1], InferenceFailed)
+        assert _is_row((await b.submit(of_length(9))).outcomes[0])  # the worker lives on
+        assert b.seen.ends == {"done": 4, "failed": 1}
+
+
+async def test_submit_when_a_row_is_nan_then_that_item_alone_fails():
+    async with bench(GatedBackend(gated=False, nan_on=[BLANK])) as b:
+        outcome = await b.submit(of_length(4), encoded(2, BLANK, 5, 3))
+        assert _is_row(outcome.outcomes[0])
+        assert isinstance(outcome.outcomes[1], InferenceFailed)
+        assert outcome.outcomes[1].error_reason is Reason.INFERENCE_FAILED
+
+
+async def test_submit_when_the_device_is_lost_then_all_fail_and_later_calls_are_refused():
+    backend = GatedBackend(break_on=[POISON], raises=lambda: DeviceLost("gone"))
+    async with bench(backend) as b:
+        first = await b.running(encoded(2, POISON, 3))
+        waiting = b.submit(of_length(5))
+        await settle()
+        b.backend.step()
+        assert isinstance((await first).outcomes[0], DeviceLost)
+        assert isinstance((await waiting).outcomes[0], DeviceLost)
+        assert not b.batcher.healthy
+        with pytest.raises(DeviceLost):
+            await b.submit(of_length(5))
+
+
+async def test_submit_when_cancelled_in_the_queue_then_never_reaches_the_device():
+    async with bench() as b:
+        first = await b.running(of_length(5))
+        doomed = asyncio.ensure_future(b.submit(of_length(33)))
+        kept = b.submit(of_length(6))
+        await settle()
+        doomed.cancel()
+        await asyncio.wait([doomed])
+        await settle()
+        b.backend.open()
+        await asyncio.gather(first, kept)
+        assert [batch.ids.shape[1] for batch in b.backend.passes] == [5, 6]
+        assert b.seen.ends == {"done": 2, "cancelled": 1}
+
+
+async def test_submit_when_cancelled_on_the_device_then_others_of_the_pass_are_served():
+    async with bench() as b:
+        first = await b.running(of_length(5))
+        pair = [asyncio.ensure_future(b.submit(of_length(6, seed))) for seed in (1, 2)]
+        await settle()
+        b.backend.step()
+        await first
+        await asyncio.wait_for(b.seen.started.acquire(), 5)
+        pair[0].cancel()
+        b.backend.step()
+        assert _is_row((await pair[1]).outcomes[0])
+        assert pair[0].cancelled()
+        assert b.seen.ends == {"done": 2, "cancelled": 1}
+
+
+async def test_submit_when_the_deadline_passes_in_the_queue_then_expires_without_the_device():
+    async with bench() as b:
+        first = await b.running(of_length(5))
+        late = b.submit(of_length(33), seconds=10)
+        await settle()
+        b.batcher._take_back()  # pyright: ignore[reportPrivateUsage]  # not yet promised to the device
+        b.clock.advance(11)
+        b.backend.open()
+        await first
+        outcome = await late
+        assert isinstance(outcome.outcomes[0], DeadlineExceeded)
+        assert [batch.ids.shape[1] for batch in b.backend.passes] == [5]
+
+
+async def test_submit_when_the_device_hangs_then_the_caller_is_released_at_its_deadline():
+    async with bench() as b:
+        outcome = await b.submit(of_length(5), seconds=0.02)
+        assert isinstance(outcome.outcomes[0], DeadlineExceeded)
+        assert b.seen.ends == {"expired": 1}
+
+
+async def test_submit_when_the_backlog_is_long_then_refuses_by_one_rule_for_all_sizes():
+    limits = BatcherLimits(budget_tokens=64, max_backlog_seconds=2.0)
+    async with bench(limits=limits, known_passes=[(64, 1.0)]) as b:  # a pass of 64 tokens takes a second
+        admitted = [await b.running(of_length(64))]
+        admitted += [asyncio.ensure_future(b.submit(of_length(64))) for _ in range(2)]
+        await settle()
+        for size in (1, 8):
+            with pytest.raises(Overloaded) as caught:
+                await b.submit(*[of_length(4)] * size)
+            assert caught.value.retry_after_s is not None
+            assert 0 < caught.value.retry_after_s <= 3
+        assert b.seen.ends == {"refused": 9}
+        b.backend.open()
+        await asyncio.gather(*admitted)
+
+
+async def test_submit_when_the_backlog_outlasts_the_deadline_then_refuses_before_any_work():
+    async with bench(known_passes=[(64, 1.0)]) as b:
+        first = await b.running(of_length(64))
+        with pytest.raises(DeadlineUnreachable):
+            await b.submit(of_length(64), seconds=1.5)
+        b.backend.open()
+        await first
+        assert len(b.backend.passes) == 1
+
+
+async def test_submit_when_bulk_waits_in_masses_then_interactive_is_still_admitted():
+    limits = BatcherLimits(budget_tokens=64, max_backlog_seconds=3.0)
+    async with bench(limits=limits, known_passes=[(64, 1.0)]) as b:
+        tasks = [await b.running(of_length(64), lane=Lane.BULK)]
+        tasks += [asyncio.ensure_future(b.submit(*[of_length(64)] * 8, lane=Lane.BULK))]
+        await settle()
+        with pytest.raises(Overloaded):
+            await b.submit(of_length(4), lane=Lane.BULK)
+        tasks.append(asyncio.ensure_future(b.submit(of_length(4))))
+        b.backend.open()
+        await asyncio.gather(*tasks)
+
+
+async def test_aclose_when_work_waits_then_every_waiter_is_completed():
+    b = Bench(GatedBackend(), LIMITS, [])
+    running = await b.running(of_length(5))
+    waiting = [asyncio.ensure_future(b.submit(of_length(6), lane=lane)) for lane in Lane]
+    await settle()
+    closing = asyncio.ensure_future(b.batcher.aclose())
+    await settle()
+    b.backend.open()
+    await closing
+    assert _is_row((await running).outcomes[0])
+    for task in waiting:
+        assert isinstance((await task).outcomes[0], ShuttingDown)
+    with pytest.raises(ShuttingDown):
+        await b.submit(of_length(5))
+
+
+async def test_aclose_when_the_device_hangs_then_gives_up_and_fails_its_callers():
+    b = Bench(GatedBackend(), BatcherLimits(close_timeout_seconds=0.02), [])
+    running = await b.running(of_length(5))
+    await b.batcher.aclose()
+    assert isinstance((await running).outcomes[0], ShuttingDown)
+    b.backend.open()
+
+
+async def test_submit_when_there_are_no_items_then_answers_without_the_device():
+    async with bench() as b:
+        assert (await b.submit()).outcomes == ()
+
+
+_CALLS = st.lists(
+    st.tuples(st.sampled_from(Lane), st.lists(st.integers(3, 80), min_size=1, max_size=12), st.booleans()),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@given(_CALLS, st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_submit_when_calls_of_all_kinds_meet_then_every_item_ends_exactly_once(
+    calls: list[tuple[Lane, list[int], bool]], poisoned: bool
+):
+    asyncio.run(_storm(calls, poisoned))
+
+
+async def _storm(calls: list[tuple[Lane, list[int], bool]], poisoned: bool) -> None:
+    async with bench(GatedBackend(break_on=[POISON] if poisoned else [])) as b:
+        first = await b.running(of_length(5))
+        tasks = [
+            asyncio.ensure_future(b.submit(*(of_length(n, seed) for seed, n in enumerate(lengths)), lane=lane))
+            for lane, lengths, _ in calls
+        ]
+        await settle()
+        for task, (_, _, cancelled) in zip(tasks, calls, strict=True):
+            if cancelled:
+                task.cancel()
+        await settle()
+        b.backend.open()
+        ended = await asyncio.wait_for(asyncio.gather(first, *tasks, return_exceptions=True), 20)
+        for outcome, (_, lengths, cancelled) in zip(ended[1:], calls, strict=True):
+            assert isinstance(outcome, asyncio.CancelledError) == cancelled
+            if isinstance(outcome, SubmitOutcome):
+                assert len(outcome.outcomes) == len(lengths)
+                assert all(_is_row(o) or isinstance(o, ServiceError) for o in outcome.outcomes)
+                assert poisoned or all(_is_row(o) for o in outcome.outcomes)
+        assert sum(b.seen.ends.values()) == 1 + sum(len(lengths) for _, lengths, _ in calls)
+        for batch in b.backend.passes:
+            assert batch.size == 1 or batch.padded_tokens <= LIMITS.budget_tokens
+        reals = sum(len(lengths) for _, lengths, cancelled in calls if not cancelled) + 1
+        if not poisoned:
+            assert sum(items for items, _, _ in b.seen.passes) == reals
+
+

@@ -1,0 +1,97 @@
+"""The invariants of cutting passes: budget, order, and that nobody starves."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from services.inference.cost import CostModel
+from services.inference.queueing import LaneQueue, Lanes, Ticket, cut
+from services.inference.types import Lane
+from tests.helpers.inference import of_length
+
+BUDGET, MAX_ITEMS = 128, 8
+LENGTHS = st.lists(st.integers(3, 200), min_size=1, max_size=60)
+
+
+def _tickets(lengths: list[int], lane: Lane = Lane.BULK) -> list[Ticket]:
+    return [Ticket(call=None, index=i, encoded=of_length(n), lane=lane) for i, n in enumerate(lengths)]
+
+
+def _drain(queue: LaneQueue) -> list[list[Ticket]]:
+    passes: list[list[Ticket]] = []
+    while taken := cut(queue, budget_tokens=BUDGET, max_items=MAX_ITEMS):
+        passes.append(taken)
+    return passes
+
+
+@given(LENGTHS)
+def test_cut_when_drained_then_every_item_is_in_exactly_one_pass(lengths: list[int]):
+    queue, tickets = LaneQueue(), _tickets(lengths)
+    queue.push(tickets)
+    taken = [ticket.index for one in _drain(queue) for ticket in one]
+    assert sorted(taken) == list(range(len(lengths)))
+    assert len(queue) == queue.tokens == 0
+
+
+@given(LENGTHS)
+def test_cut_when_passes_hold_several_items_then_the_padded_size_is_within_the_budget(lengths: list[int]):
+    queue = LaneQueue()
+    queue.push(_tickets(lengths))
+    for taken in _drain(queue):
+        assert len(taken) <= MAX_ITEMS
+        assert len(taken) == 1 or len(taken) * max(t.tokens for t in taken) <= BUDGET
+
+
+@given(LENGTHS)
+def test_cut_when_drained_then_each_pass_holds_the_oldest_that_waited(lengths: list[int]):
+    queue = LaneQueue()
+    queue.push(_tickets(lengths))
+    waiting = set(range(len(lengths)))
+    for taken in _drain(queue):
+        indices = {ticket.index for ticket in taken}
+        assert min(waiting) in indices
+        waiting -= indices
+
+
+@given(LENGTHS, st.data())
+def test_queue_when_items_are_discarded_or_given_back_then_the_tokens_add_up(lengths: list[int], data: st.DataObject):
+    queue, tickets = LaneQueue(), _tickets(lengths)
+    queue.push(tickets)
+    for ticket in data.draw(st.lists(st.sampled_from(tickets), max_size=20)):
+        queue.discard(ticket)
+    taken = cut(queue, budget_tokens=BUDGET, max_items=MAX_ITEMS)
+    left = queue.tokens
+    queue.push_front(taken)
+    assert queue.tokens == left + sum(t.tokens for t in taken) == sum(t.tokens for t in queue.window())
+    assert queue.window()[: len(taken)] == taken
+
+
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 6))
+def test_lanes_when_both_wait_then_bulk_gets_its_share_and_interactive_the_rest(ahead: int, behind: int, every: int):
+    lanes = Lanes(budget_tokens=10, max_items=1, bulk_every=every)
+    lanes.queues[Lane.INTERACTIVE].push(_tickets([10] * ahead, Lane.INTERACTIVE))
+    lanes.queues[Lane.BULK].push(_tickets([10] * behind, Lane.BULK))
+    waited = 0
+    while all(len(queue) for queue in lanes.queues.values()):
+        lane = lanes.cut()[0].lane
+        lanes.started(lane)
+        waited = 0 if lane is Lane.BULK else waited + 1
+        assert waited < every or every == 1
+    assert len(lanes) == abs(len(lanes.queues[Lane.INTERACTIVE]) - len(lanes.queues[Lane.BULK]))
+
+
+def test_cost_when_passes_follow_a_line_then_finds_it():
+    cost = CostModel()
+    for tokens in (32, 512, 2048, 64, 1024):
+        cost.observe(tokens, 0.002 + tokens * 1e-5)
+    assert abs(cost.seconds(4096, passes=2) - (2 * 0.002 + 4096 * 1e-5)) < 1e-6
+
+
+def test_cost_when_nothing_was_seen_then_promises_nothing():
+    assert CostModel().seconds(1000) == 0.0
+
+
+def test_cost_when_all_passes_were_equal_then_scales_with_the_tokens():
+    cost = CostModel()
+    for _ in range(5):
+        cost.observe(100, 0.01)
+    assert abs(cost.seconds(1000) - 0.1) < 1e-9
