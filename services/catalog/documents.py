@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, RowMapping, delete, func, select, update
 
 from services.catalog.database import Database
-from services.catalog.job_queue import cancel_open
+from services.catalog.job_queue import cancel_open, enqueue
 from services.catalog.job_types import JobKind
 from services.catalog.lifecycle import (
     IN_FLIGHT,
@@ -16,7 +16,7 @@ from services.catalog.lifecycle import (
     lock_knowledge_base,
 )
 from services.catalog.paging import decode_token, list_fingerprint, page_size_of, to_page
-from services.catalog.rows import decode_metadata, to_document, to_time
+from services.catalog.rows import decode_metadata, encode_metadata, to_document, to_time
 from services.catalog.settings import CatalogSettings
 from services.catalog.tables import doc_versions, documents, jobs, knowledge_bases
 from services.catalog.types import (
@@ -30,7 +30,7 @@ from services.catalog.types import (
 )
 from services.catalog.upload import Acceptance, check_upload
 from services.common.errors import NotFound
-from services.domain.blocks import DocumentKind
+from services.domain.blocks import DocumentKind, DocumentMetadata
 from services.domain.ids import DocumentId, DocVersionId, KnowledgeBaseId, TenantId
 
 
@@ -92,6 +92,38 @@ class Documents:
             return to_page(found, size, fingerprint, [document.id for document in found])
 
         return await self._database.read(work)
+
+    async def set_metadata(self, tenant: TenantId, document_id: DocumentId, metadata: DocumentMetadata) -> Document:
+        """Replace what is known of a document; a job that is queued with it brings that into the index.
+
+        A version in flight is told too, so that it does not come with what was known before.
+        """
+        now_us = self._database.now_us()
+
+        def work(connection: Connection) -> Document:
+            document = _visible(connection, tenant, document_id)
+            kb_id = KnowledgeBaseId(document["kb_id"])
+            lock_knowledge_base(connection, tenant, kb_id)
+            encoded = encode_metadata(metadata)
+            versions = {document["newest_version"], document["live_version"]} - {None}
+            connection.execute(
+                update(doc_versions).where(doc_versions.c.id.in_(versions)).values(caller_metadata=encoded)
+            )
+            connection.execute(
+                update(documents).where(documents.c.id == document_id).values(metadata=encoded, updated_us=now_us)
+            )
+            enqueue(
+                connection,
+                JobKind.UPDATE_METADATA,
+                tenant=tenant,
+                kb_id=kb_id,
+                document_id=document_id,
+                now_us=now_us,
+                max_attempts=self._settings.max_attempts,
+            )
+            return to_document(_visible(connection, tenant, document_id))
+
+        return await self._database.write(work)
 
     async def delete(self, tenant: TenantId, document_id: DocumentId) -> None:
         """Invisible when this returns, and for good: ingestion is cancelled, removal of points and blobs queued."""

@@ -167,6 +167,11 @@ class Jobs:
         values = {**self._waiting(delay_s, error), "attempt": jobs.c.attempt - 1}
         return await self._update(job_id, owner, values)
 
+    async def try_again(self, job_id: JobId, owner: str, *, delay_s: float, reason: str, message: str = "") -> bool:
+        """Back into the line with one attempt less: the job itself went wrong. False as for `heartbeat`."""
+        error = Failure(reason=reason[:64], message=message[:_MESSAGE_MAX_CHARS])
+        return await self._update(job_id, owner, self._waiting(delay_s, error))
+
     def _waiting(self, delay_s: float, error: Failure) -> dict[str, Any]:
         now_us = self._database.now_us()
         return {
@@ -209,17 +214,19 @@ class Jobs:
         page_size: int = 0,
         page_token: str = "",
     ) -> Page[Job]:
-        """Oldest first. Errors: INVALID_PAGE_TOKEN, KNOWLEDGE_BASE_NOT_FOUND."""
+        """Newest first. Errors: INVALID_PAGE_TOKEN, KNOWLEDGE_BASE_NOT_FOUND."""
         size = page_size_of(page_size)
         fingerprint = list_fingerprint("jobs", tenant, kb_id, sorted(states), sorted(kinds))
-        query = _VISIBLE.where(jobs.c.tenant_id == tenant, jobs.c.id > decode_token(page_token, fingerprint))
+        query = _VISIBLE.where(jobs.c.tenant_id == tenant)
+        if before := decode_token(page_token, fingerprint):
+            query = query.where(jobs.c.id < before)
         if kb_id is not None:
             query = query.where(jobs.c.kb_id == kb_id)
         if states:
             query = query.where(jobs.c.state.in_(states))
         if kinds:
             query = query.where(jobs.c.kind.in_(kinds))
-        query = query.order_by(jobs.c.id).limit(size + 1)
+        query = query.order_by(jobs.c.id.desc()).limit(size + 1)
 
         def work(connection: Connection) -> Page[Job]:
             if kb_id is not None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, Table, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Table, delete, func, insert, select, update
 
 from services.catalog.database import Database
 from services.catalog.job_queue import cancel_open, enqueue
@@ -75,6 +75,15 @@ class KnowledgeBases:
 
     async def get(self, tenant: TenantId, kb_id: KnowledgeBaseId) -> KnowledgeBase:
         return await self._database.read(lambda connection: _get(connection, tenant, kb_id))
+
+    async def get_deleted(self, kb_id: KnowledgeBaseId) -> KnowledgeBase | None:
+        """A deleted knowledge base that is not purged yet, for the worker that purges it."""
+
+        def work(connection: Connection) -> KnowledgeBase | None:
+            deleted = (knowledge_bases.c.id == kb_id, knowledge_bases.c.deleted_us.is_not(None))
+            return next(iter(_load(connection, *deleted)), None)
+
+        return await self._database.read(work)
 
     async def list(self, tenant: TenantId, *, page_size: int = 0, page_token: str = "") -> Page[KnowledgeBase]:
         """Oldest first. Errors: INVALID_PAGE_TOKEN."""
@@ -197,6 +206,7 @@ def _insert(connection: Connection, tenant: TenantId, spec: KnowledgeBaseSpec, n
             retrieval=encode_retrieval(spec.retrieval),
             embedding_model=spec.embedding_model,
             sparse_model=spec.sparse_model,
+            language=spec.language,
             labels=spec.labels,
             source_type=SourceType.MANUAL,
             live_index_version=index_version,
@@ -226,19 +236,13 @@ def _get(connection: Connection, tenant: TenantId, kb_id: KnowledgeBaseId) -> Kn
 
 def _read(connection: Connection, tenant: TenantId, ids: Sequence[KnowledgeBaseId]) -> tuple[KnowledgeBase, ...]:
     """The visible ones among `ids`, oldest first."""
-    rows = (
-        connection.execute(
-            select(knowledge_bases)
-            .where(
-                knowledge_bases.c.id.in_(ids),
-                knowledge_bases.c.tenant_id == tenant,
-                knowledge_bases.c.deleted_us.is_(None),
-            )
-            .order_by(knowledge_bases.c.id)
-        )
-        .mappings()
-        .all()
-    )
+    visible = (knowledge_bases.c.tenant_id == tenant, knowledge_bases.c.deleted_us.is_(None))
+    return _load(connection, knowledge_bases.c.id.in_(ids), *visible)
+
+
+def _load(connection: Connection, *conditions: ColumnElement[bool]) -> tuple[KnowledgeBase, ...]:
+    query = select(knowledge_bases).where(*conditions).order_by(knowledge_bases.c.id)
+    rows = connection.execute(query).mappings().all()
     live = [row["live_index_version"] for row in rows]
     found = connection.execute(select(index_versions).where(index_versions.c.id.in_(live)))
     indexes: dict[str, IndexVersion] = {row["kb_id"]: to_index_version(row) for row in found.mappings()}

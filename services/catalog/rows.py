@@ -126,6 +126,7 @@ def to_knowledge_base(row: RowMapping, index: IndexVersion, statistics: Knowledg
         retrieval=decode_retrieval(row["retrieval"]),
         embedding_model=row["embedding_model"],
         sparse_model=row["sparse_model"],
+        language=row["language"],
         labels=row["labels"],
         source_type=SourceType(row["source_type"]),
         index=index,

@@ -23,6 +23,7 @@ _SETTINGS = (
         knowledge_bases.c.retrieval,
         knowledge_bases.c.embedding_model,
         knowledge_bases.c.sparse_model,
+        knowledge_bases.c.language,
         *(column.label(_INDEX + column.name) for column in index_versions.c),
     )
     .join(index_versions, index_versions.c.id == knowledge_bases.c.live_index_version)
@@ -81,6 +82,7 @@ def _searched(row: RowMapping, hidden: tuple[DocVersionId, ...]) -> SearchedKnow
         retrieval=decode_retrieval(row["retrieval"]),
         embedding_model=row["embedding_model"],
         sparse_model=row["sparse_model"],
+        language=row["language"],
         index=to_index_version(row, prefix=_INDEX),
         hidden_doc_versions=hidden,
     )

@@ -56,6 +56,7 @@ knowledge_bases = Table(
     _json("retrieval"),
     _text("embedding_model"),
     _text("sparse_model"),
+    _str("language", 16),
     _json("labels"),
     _str("source_type", 16),
     _big("live_index_version", nullable=True),

@@ -132,6 +132,7 @@ class KnowledgeBaseSpec:
     effective_chunk_size: int = 0
     retrieval: RetrievalDefaults = field(default_factory=RetrievalDefaults)
     labels: dict[str, str] = field(default_factory=dict[str, str])
+    language: str = ""
     request_id: str = ""
 
 
@@ -159,6 +160,7 @@ class KnowledgeBase:
     retrieval: RetrievalDefaults
     embedding_model: str
     sparse_model: str
+    language: str
     labels: dict[str, str]
     source_type: SourceType
     index: IndexVersion
@@ -224,12 +226,14 @@ class UploadSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadOutcome:
-    """`job_id` is None where nothing is left to do. On UNCHANGED the uploaded blob is not referenced: delete it."""
+    """`job_id` is None where nothing is left to do. `blob_key` is where the bytes of the version are: another key than
+    that of the upload, where the same bytes or the same request came before."""
 
     result: UploadResult
     document_id: DocumentId
     version: DocVersionId
     job_id: str | None
+    blob_key: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -276,6 +280,7 @@ class SearchedKnowledgeBase:
     retrieval: RetrievalDefaults
     embedding_model: str
     sparse_model: str
+    language: str
     index: IndexVersion
     hidden_doc_versions: tuple[DocVersionId, ...]
 

@@ -159,7 +159,9 @@ class Acceptance:
             )
         )
         job = self._enqueue(JobKind.INGEST, document_id, version)
-        return UploadOutcome(result=UploadResult.NEW, document_id=document_id, version=version, job_id=job)
+        return UploadOutcome(
+            result=UploadResult.NEW, document_id=document_id, version=version, job_id=job, blob_key=self.spec.blob_key
+        )
 
     def _replace(self, document: RowMapping, index_version: int) -> UploadOutcome:
         document_id = DocumentId(document["id"])
@@ -170,7 +172,13 @@ class Acceptance:
         self.connection.execute(update(documents).where(documents.c.id == document_id).values(**values))
         forget_cleaned_versions(self.connection, self._same_name() or document)
         job = self._enqueue(JobKind.INGEST, document_id, version)
-        return UploadOutcome(result=UploadResult.REPLACEMENT, document_id=document_id, version=version, job_id=job)
+        return UploadOutcome(
+            result=UploadResult.REPLACEMENT,
+            document_id=document_id,
+            version=version,
+            job_id=job,
+            blob_key=self.spec.blob_key,
+        )
 
     def _new_version(self, document_id: DocumentId, index_version: int) -> DocVersionId:
         return DocVersionId(
@@ -182,7 +190,7 @@ class Acceptance:
                     document_id=document_id,
                     index_version=index_version,
                     state=VersionState.PENDING,
-                    hidden=True,
+                    hidden=False,  # it has no points before it is started
                     sha256=self.spec.sha256,
                     size_bytes=self.spec.size_bytes,
                     blob_key=self.spec.blob_key,
@@ -218,7 +226,13 @@ class Acceptance:
             job = self._open_metadata_job(document_id) or self._enqueue(JobKind.UPDATE_METADATA, document_id, version)
         elif kept["state"] in IN_FLIGHT:
             job = self._open_job(document_id, JobKind.INGEST)
-        return UploadOutcome(result=UploadResult.UNCHANGED, document_id=document_id, version=version, job_id=job)
+        return UploadOutcome(
+            result=UploadResult.UNCHANGED,
+            document_id=document_id,
+            version=version,
+            job_id=job,
+            blob_key=kept["blob_key"],
+        )
 
     def _take_metadata(self, document: RowMapping, kept: RowMapping, caller: DocumentMetadata) -> None:
         self.connection.execute(
@@ -266,6 +280,7 @@ def _answer_of(outcome: UploadOutcome) -> dict[str, Any]:
         "document_id": outcome.document_id,
         "version": outcome.version,
         "job_id": outcome.job_id,
+        "blob_key": outcome.blob_key,
     }
 
 
@@ -275,4 +290,5 @@ def _outcome_of(answer: dict[str, Any]) -> UploadOutcome:
         document_id=DocumentId(answer["document_id"]),
         version=DocVersionId(answer["version"]),
         job_id=answer["job_id"],
+        blob_key=answer["blob_key"],
     )

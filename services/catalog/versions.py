@@ -43,7 +43,7 @@ class Versions:
         return await self._database.read(work)
 
     async def start(self, version: DocVersionId) -> bool:
-        """Mark as RUNNING, before the first point is written. False when the version is to be ingested no more."""
+        """Mark as RUNNING and hide its points, before the first is written. False when it is not to be ingested."""
         now_us = self._database.now_us()
 
         def work(connection: Connection) -> bool:
@@ -51,7 +51,7 @@ class Versions:
             if held is None or not held.in_flight:
                 return False
             connection.execute(
-                update(doc_versions).where(doc_versions.c.id == version).values(state=VersionState.RUNNING)
+                update(doc_versions).where(doc_versions.c.id == version).values(state=VersionState.RUNNING, hidden=True)
             )
             if held.newest:
                 connection.execute(

@@ -58,7 +58,9 @@ def embed_in(request: pb.EmbedRequest, *, max_texts: int) -> EmbedCall:
     wants_dense, wants_sparse = request.HasField("dense"), request.HasField("sparse")
     found.check(wants_dense or wants_sparse, "dense", "set dense, sparse, or both")
     average = request.sparse.bm25_average_length
-    found.check(math.isfinite(average) and average >= 0, "sparse.bm25_average_length", f"is {average}, must be positive")
+    found.check(
+        math.isfinite(average) and average >= 0, "sparse.bm25_average_length", f"is {average}, must be positive"
+    )
     if wants_sparse and request.sparse.model in ("", "bm25") and input_type is InputType.PASSAGE:
         found.check(average > 0, "sparse.bm25_average_length", "is required for passages, in terms")
     found.length("sparse.language", request.sparse.language, 35)
@@ -89,7 +91,7 @@ def texts_in(count: int, max_texts: int) -> None:
         )
 
 
-def input_type_in(value: pb.InputType) -> InputType:
+def input_type_in(value: pb.InputType.ValueType) -> InputType:
     if value not in _INPUT_TYPES:
         raise InvalidRequest.of(FieldViolation(field="input_type", description=f"unknown value {value}"))
     return _INPUT_TYPES[value]
@@ -136,7 +138,9 @@ def model_out(info: ModelInfo) -> model_pb2.Model:
     )
 
 
-def _matrix_out(matrix: np.ndarray[tuple[int, ...], np.dtype[np.float32]], data_type: DataType) -> vectors_pb2.DenseMatrix:
+def _matrix_out(
+    matrix: np.ndarray[tuple[int, ...], np.dtype[np.float32]], data_type: DataType
+) -> vectors_pb2.DenseMatrix:
     half = data_type is DataType.FLOAT16
     rows, dimensions = matrix.shape
     return vectors_pb2.DenseMatrix(

@@ -3,15 +3,13 @@
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 R = TypeVar("R")
 
 
-async def in_order(
-    requests: AsyncIterator[T], work: Callable[[T], Awaitable[R]], *, in_work: int
-) -> AsyncIterator[R]:
+async def in_order(requests: AsyncIterator[T], work: Callable[[T], Awaitable[R]], *, in_work: int) -> AsyncIterator[R]:
     """The results of `work` in the order of `requests`, at most `in_work` of them unfinished or unread.
 
     The next request is read only when there is room for it: a slow reader holds up the sender. When the caller stops,
@@ -24,9 +22,9 @@ async def in_order(
         while running or not ended:
             if not ended and reading is None and len(running) < in_work:
                 reading = asyncio.ensure_future(_next(requests))
-            waiting: set[asyncio.Future[object]] = {running[0]} if running else set()  # pyright: ignore[reportAssignmentType]
+            waiting: list[asyncio.Future[Any]] = [running[0]] if running else []
             if reading is not None:
-                waiting.add(reading)  # pyright: ignore[reportArgumentType]
+                waiting.append(reading)
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if reading is not None and reading.done():
                 try:
@@ -37,7 +35,7 @@ async def in_order(
             while running and running[0].done():
                 yield running.popleft().result()
     finally:
-        left = [task for task in (reading, *running) if task is not None]
+        left: list[asyncio.Future[Any]] = [task for task in (reading, *running) if task is not None]
         for task in left:
             task.cancel()
         await asyncio.gather(*left, return_exceptions=True)

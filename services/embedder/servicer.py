@@ -46,9 +46,7 @@ class EmbedderServicer(stubs.EmbedderServiceServicer):
         )
 
     @rpc(Role.READER)
-    async def GetTokenizer(
-        self, call: Call, request: pb.GetTokenizerRequest
-    ) -> AsyncIterator[pb.GetTokenizerResponse]:
+    async def GetTokenizer(self, call: Call, request: pb.GetTokenizerRequest) -> AsyncIterator[pb.GetTokenizerResponse]:
         path = self._engine.tokenizer_file(request.sha256)
         content = await asyncio.to_thread(path.read_bytes)
         for start in range(0, len(content), _TOKENIZER_PIECE_BYTES):

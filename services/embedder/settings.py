@@ -14,7 +14,7 @@ class EmbedderSettings(ServerSettings):
     models_dir: Path = Field(default_factory=default_models_dir, description="Where models are kept.")
     pull_models: bool = Field(default=True, description="Fetch configured models that are not in models_dir yet.")
     embedding_models: str = Field(
-        default="default",
+        default="multilingual-e5-small",
         description="Names, by comma; the first is the default. Others in models_dir load when asked for.",
     )
     backend: Literal["openvino", "torch", "fake"] = Field(default="openvino", description="What runs the models.")

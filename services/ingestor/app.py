@@ -58,9 +58,7 @@ def build(settings: IngestorSettings, deps: IngestorDeps) -> App:
         workers=workers,
         settings=settings,
     )
-    rewrite = SparseRewrite(
-        catalog=deps.catalog, reader=reader, writer=writer, embedder=embedder, settings=settings
-    )
+    rewrite = SparseRewrite(catalog=deps.catalog, reader=reader, writer=writer, embedder=embedder, settings=settings)
     cleanup = Cleanup(catalog=deps.catalog, blobs=deps.blobs, index=writer, settings=settings)
     handlers: dict[JobKind, Handler] = {
         JobKind.INGEST: _ingest(pipeline, rewrite, deps.metrics),

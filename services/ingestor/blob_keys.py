@@ -3,6 +3,9 @@
 from services.catalog.types import DocumentVersion
 from services.domain.ids import DocVersionId, KnowledgeBaseId, TenantId
 
+#: A stored stretch of a document is far smaller; more is damage.
+MAX_PART_BYTES = 256 << 20
+
 
 def knowledge_base_prefix(tenant: TenantId, kb_id: KnowledgeBaseId) -> str:
     """Everything of a knowledge base."""

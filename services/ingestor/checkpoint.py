@@ -13,8 +13,8 @@ _MAX_WARNINGS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """`parts` stored stretches, to go on at `next_page` (None: parsed). `written` chunks of the cut with digest `chunks` are
-    in the index."""
+    """`parts` stored stretches, to go on at `next_page` (None: parsed); `written` chunks of the cut
+    with digest `chunks` are in the index."""
 
     next_page: int | None = 1
     parts: int = 0

@@ -31,7 +31,7 @@ class Cleanup:
         await self._index.delete_versions(schema_of(kb), kb.id, (version_id,), timeout_s=self._timeout_s)
         await self._blobs.delete_prefix(version_prefix(version.tenant_id, kb.id, version_id))
         if version.blob_key:
-            await self._blobs.delete(version.blob_key)
+            await self._blobs.delete_prefix(version.blob_key)
         await self._catalog.versions.retire_done(version_id)
         return ()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import itertools
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
@@ -112,15 +113,12 @@ def _sparse_rows(reply: embedder_pb.EmbedResponse) -> tuple[SparseVector, ...]:
     values = np.frombuffer(reply.sparse.values, dtype="<f4")
     offsets = reply.sparse.offsets
     return tuple(
-        SparseVector(indices=indices[start:end], values=values[start:end])
-        for start, end in zip(offsets, offsets[1:], strict=False)
+        SparseVector(indices=indices[start:end], values=values[start:end]) for start, end in itertools.pairwise(offsets)
     )
 
 
 def _item_failure(error: ItemError) -> ServiceError:
-    return DocumentError(
-        f"a chunk could not be embedded: {error.message}", reason=Reason.INFERENCE_FAILED
-    )
+    return DocumentError(f"a chunk could not be embedded: {error.message}", reason=Reason.INFERENCE_FAILED)
 
 
 def _translated(error: PergamonError, model: str = "") -> ServiceError:

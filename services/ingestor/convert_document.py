@@ -104,12 +104,13 @@ def metadata_change(request: pb.UpdateDocumentRequest, current: DocumentMetadata
 
 def document_out(document: Document) -> pb.Document:
     failure = document.error
+    kind = KINDS_OUT[document.kind] if document.kind else pb.DOCUMENT_KIND_UNSPECIFIED
     return pb.Document(
         id=document.id,
         knowledge_base_id=document.knowledge_base_id,
         name=document.name,
         state=_STATES_OUT[document.state],
-        kind=pb.DocumentKind.Value(f"DOCUMENT_KIND_{document.kind.value}") if document.kind else None,
+        kind=kind,
         size_bytes=document.size_bytes,
         sha256=document.sha256,
         metadata=metadata_out(document.metadata),
@@ -143,11 +144,11 @@ def warning_out(warning: ParseWarning) -> pb.DocumentWarning:
     return pb.DocumentWarning(code=warning.code, message=warning.message, page=warning.page or 0)
 
 
-def outcome_out(result: UploadResult) -> pb.UploadOutcome:
+def outcome_out(result: UploadResult) -> pb.UploadOutcome.ValueType:
     return pb.UploadOutcome.Value(f"UPLOAD_OUTCOME_{result.value}")
 
 
-def states_in(states: list[pb.DocumentState], field: str) -> tuple[DocumentState, ...]:
+def states_in(states: list[pb.DocumentState.ValueType], field: str) -> tuple[DocumentState, ...]:
     found = Violations()
     for state in states:
         found.check(state in _STATES_IN, field, f"unknown value {state}")
@@ -174,7 +175,7 @@ def block_out(block: Block) -> pb.Block:
 _STATES_OUT = {state: pb.DocumentState.Value(f"DOCUMENT_STATE_{state.value}") for state in DocumentState}
 _STATES_IN = {number: state for state, number in _STATES_OUT.items()}
 _BLOCK_KINDS = {kind: pb.BlockKind.Value(f"BLOCK_KIND_{kind.value}") for kind in BlockKind}
-KINDS = {pb.DocumentKind.Value(f"DOCUMENT_KIND_{kind.value}"): kind for kind in DocumentKind}
+KINDS_OUT = {kind: pb.DocumentKind.Value(f"DOCUMENT_KIND_{kind.value}") for kind in DocumentKind}
 
 
 def _moment(found: Violations, field: str, stamp: Timestamp | None) -> datetime | None:

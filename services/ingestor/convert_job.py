@@ -33,7 +33,7 @@ def job_out(job: Job) -> pb.Job:
     )
 
 
-def states_in(states: list[pb.JobState]) -> tuple[JobState, ...]:
+def states_in(states: list[pb.JobState.ValueType]) -> tuple[JobState, ...]:
     found = Violations()
     for state in states:
         found.check(state in _STATES_IN, "states", f"unknown value {state}")

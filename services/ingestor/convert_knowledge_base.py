@@ -205,7 +205,7 @@ def _merged(current: RetrievalDefaults, asked: RetrievalDefaults, paths: list[st
     return replace(current, **new)
 
 
-def _mode_out(mode: SearchMode) -> pb.SearchMode:
+def _mode_out(mode: SearchMode) -> pb.SearchMode.ValueType:
     return {
         SearchMode.HYBRID: pb.SEARCH_MODE_HYBRID,
         SearchMode.SEMANTIC: pb.SEARCH_MODE_SEMANTIC,

@@ -5,13 +5,13 @@ import base64
 import binascii
 from dataclasses import dataclass
 
-from services.catalog.blobs import BlobStore
+from services.catalog.blobs import BlobNotFound, BlobStore, read_blob
 from services.catalog.catalog import Catalog
-from services.catalog.types import Document, DocumentState, Page
+from services.catalog.types import Document, DocumentState, DocumentVersion, Page
 from services.common.errors import InvalidRequest, NotFound, Reason
-from services.domain.blocks import BLOCK_SEPARATOR, Block, DocumentMetadata
+from services.domain.blocks import BLOCK_SEPARATOR, Block, DocumentMetadata, ParsedPart
 from services.domain.ids import DocumentId, KnowledgeBaseId, TenantId
-from services.ingestor.blob_keys import part_key
+from services.ingestor.blob_keys import MAX_PART_BYTES, part_key
 from services.ingestor.parts import decode_part, placed
 from services.ingestor.runner import JobRunner
 
@@ -98,12 +98,12 @@ class Documents:
         version = await self._catalog.versions.get(tenant, document.live_version)
         position = _Position.parse(page_token, version.id)
         found: list[Block] = []
-        routes = await self._routes(document) if not page_token else ()
+        routes = await self._routes(document, version) if not page_token else ()
         while len(found) < page_size:
-            key = part_key(version, position.part)
-            if not await self._blobs.exists(key):
+            part = await self._part(version, position.part)
+            if part is None:
                 return BlockPage(blocks=tuple(found), next_page_token="", page_routes=routes)
-            blocks = await asyncio.to_thread(_blocks_of, await self._blobs.get(key))
+            blocks = part.blocks
             wanted = blocks[position.block : position.block + page_size - len(found)]
             shown = list(placed(wanted, position.start))
             found += shown
@@ -116,23 +116,22 @@ class Documents:
                 block=end if more else 0,
                 start=start,
             )
-        last = not await self._blobs.exists(part_key(version, position.part))
-        return BlockPage(
-            blocks=tuple(found), next_page_token="" if last else position.token(), page_routes=routes
-        )
+        last = position.block == 0 and await self._part(version, position.part) is None
+        return BlockPage(blocks=tuple(found), next_page_token="" if last else position.token(), page_routes=routes)
 
-    async def _routes(self, document: Document) -> tuple[str, ...]:
-        if document.live_version is None or not document.page_count:
-            return ()
-        version = await self._catalog.versions.get(document.tenant_id, document.live_version)
+    async def _part(self, version: DocumentVersion, number: int) -> ParsedPart | None:
+        """The stretch `number` of a parse, from 0; None after the last one."""
+        try:
+            content = await read_blob(self._blobs, part_key(version, number), max_bytes=MAX_PART_BYTES)
+        except BlobNotFound:
+            return None
+        return await asyncio.to_thread(decode_part, content)
+
+    async def _routes(self, document: Document, version: DocumentVersion) -> tuple[str, ...]:
+        """The path of each page through the parser; none where the format has no pages."""
         routes: list[str] = []
-        part = 0
-        while len(routes) < document.page_count and await self._blobs.exists(part_key(version, part)):
-            content = await self._blobs.get(part_key(version, part))
-            routes += [route.value for route in (await asyncio.to_thread(decode_part, content)).routes]
-            part += 1
+        number = 0
+        while len(routes) < document.page_count and (part := await self._part(version, number)) is not None:
+            routes += [route.value for route in part.routes]
+            number += 1
         return tuple(routes)
-
-
-def _blocks_of(content: bytes) -> tuple[Block, ...]:
-    return decode_part(content).blocks

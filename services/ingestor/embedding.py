@@ -26,8 +26,11 @@ class ChunkEmbedder:
         self._settings = settings
 
     async def average_length(self, chunks: Sequence[Chunk]) -> float:
-        """Terms a chunk that BM25 weights are computed with: what the index version was written with so far, so that all
-        weights in it compare; for its first document, the mean of that document."""
+        """Terms a chunk that BM25 weights are computed with.
+
+        It is what the index version was written with so far, so that all weights in it compare; for its first
+        document, the mean of that document.
+        """
         written = self._task.kb.index.written_average_length
         if written > 0:
             return written

@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from services.catalog.blobs import BlobStore
+from services.catalog.blobs import BlobStore, read_blob
 from services.catalog.catalog import Catalog
 from services.catalog.job_types import Job
 from services.catalog.types import VersionStats
@@ -17,7 +17,7 @@ from services.domain.blocks import DocumentKind, DocumentMetadata
 from services.domain.chunks import Chunk
 from services.index.types import IndexedDocument
 from services.index.writer import IndexWriter
-from services.ingestor.blob_keys import part_key
+from services.ingestor.blob_keys import MAX_PART_BYTES, part_key
 from services.ingestor.checkpoint import Checkpoint
 from services.ingestor.embedding import ChunkEmbedder
 from services.ingestor.parsing import ParseOptions, merge_metadata
@@ -59,8 +59,11 @@ class Pipeline:
         self._settings = settings
 
     async def run(self, job: Job, progress: Progress) -> tuple[Checkpoint, bool]:
-        """Make the version of `job` live. Returns what was found on the way, and whether it is live: a version that was
-        superseded or deleted meanwhile is not, and that is no error. Raises DocumentError when it cannot be made live."""
+        """Make the version of `job` live. Returns what was found on the way, and whether it is live.
+
+        A version that was superseded or deleted meanwhile is not, and that is no error. Raises DocumentError when the
+        document cannot be read.
+        """
         checkpoint = Checkpoint.from_json(job.checkpoint)
         task = await self._read(job)
         if task is None:
@@ -92,7 +95,7 @@ class Pipeline:
                 stretch = await self._workers.run(
                     parse_stretch, path, options, checkpoint.next_page, timeout_s=self._settings.parse_timeout_s
                 )
-                await self._blobs.put_bytes(part_key(task.version, checkpoint.parts), stretch.content)
+                await self._blobs.put(part_key(task.version, checkpoint.parts), stretch.content)
                 checkpoint = replace(
                     checkpoint.warned(stretch.warnings),
                     next_page=stretch.next_page,
@@ -127,7 +130,10 @@ class Pipeline:
             max_tokens=model.max_tokens,
             passage_overhead_tokens=model.passage_overhead_tokens,
         )
-        parts = [await self._blobs.get(part_key(task.version, number)) for number in range(checkpoint.parts)]
+        parts = [
+            await read_blob(self._blobs, part_key(task.version, number), max_bytes=MAX_PART_BYTES)
+            for number in range(checkpoint.parts)
+        ]
         timeout_s = self._settings.parse_timeout_s + checkpoint.text_chars / 50_000
         chunks = await self._workers.run(chunk_parts, parts, options, timeout_s=timeout_s)
         if not chunks:

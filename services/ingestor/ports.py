@@ -30,8 +30,8 @@ class SparseVector:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbeddedPassages:
-    """Vectors in the order of the texts: `dense` [texts, dimensions] of unit rows (None when not asked for), BM25 vectors,
-    and the lengths of the texts in BM25 terms."""
+    """In the order of the texts: `dense` [texts, dimensions] of unit rows (None when not asked for), BM25 vectors, and
+    lengths in BM25 terms."""
 
     dense: npt.NDArray[np.float32] | None
     sparse: tuple[SparseVector, ...]
@@ -39,7 +39,7 @@ class EmbeddedPassages:
 
 
 class Embedder(Protocol):
-    """Errors: Unavailable (EMBEDDER_UNAVAILABLE), NotFound.model, DocumentError when a text of the batch has no vector."""
+    """Errors: Unavailable (EMBEDDER_UNAVAILABLE), NotFound.model, DocumentError when a text has no vector."""
 
     async def dense_model(self, name: str) -> EmbeddingModel:
         """The model called `name`; empty: the default."""

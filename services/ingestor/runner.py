@@ -43,8 +43,8 @@ class LeaseLost(Exception):
 class JobRunner:
     """Runs at most `concurrent_jobs` jobs of the kinds in `handlers`.
 
-    `start` and `aclose` bound its life; `wake` saves the wait for the next poll when a job was just made here. A job that
-    is cut off by `aclose` keeps its checkpoint and is taken up again once its lease has run out, or was given back.
+    `start` and `aclose` bound its life; `wake` saves the wait for the next poll when a job was just made here. A job
+    that is cut off by `aclose` keeps its checkpoint, and is taken up again once its lease was given back or ran out.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class JobRunner:
         return await self._handlers[job.kind](job, Progress(report, save))
 
     async def _keep_lease(self, job: Job) -> None:
-        """Returns when the lease is lost. A catalogue that does not answer is asked again while the lease may still hold."""
+        """Returns when the lease is lost. A catalogue that does not answer is asked again."""
         while True:
             await asyncio.sleep(self._lease_s / 3)
             try:

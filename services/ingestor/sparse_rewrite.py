@@ -1,7 +1,7 @@
 """Keeping BM25 weights true: a knowledge base whose passages have become longer or shorter is weighed anew.
 
-BM25 normalises by the average length of the passages, which is fixed in a weight when it is written. Weights of one index
-version all use the same average, and are rewritten together once the true one has moved too far.
+BM25 normalises by the average length of the passages, which is fixed in a weight when it is written. Weights of one
+index version all use the same average, and are rewritten together once the true one has moved too far.
 """
 
 from collections.abc import AsyncIterator

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
+from services.catalog.blobs import CHUNK_BYTES
 from services.catalog.types import OnDuplicate, UploadOutcome, UploadSpec
 from services.common.errors import DocumentError, FieldViolation, InvalidRequest, Reason, ServiceError
 from services.domain.blocks import DocumentMetadata
@@ -41,9 +42,9 @@ class KnowledgeBases(Protocol):
 
 
 class Blobs(Protocol):
-    async def put_file(self, key: str, path: Path) -> None: ...
+    async def put(self, key: str, content: AsyncIterator[bytes]) -> object: ...
 
-    async def delete(self, key: str) -> None: ...
+    async def delete_prefix(self, prefix: str) -> None: ...
 
 
 class Inspector(Protocol):
@@ -91,7 +92,7 @@ class Uploads:
             _check_content(upload, sha256, size)
             stored = await self._inspector.inspect(path, upload.name, upload.password)
             key = f"{tenant}/{upload.knowledge_base_id}/uploads/{secrets.token_hex(16)}"
-            await self._blobs.put_file(key, stored)
+            await self._blobs.put(key, _pieces_of(stored))
         return await self._record(tenant, upload, key, sha256, size)
 
     async def _record(self, tenant: TenantId, upload: Upload, key: str, sha256: str, size: int) -> UploadOutcome:
@@ -107,10 +108,10 @@ class Uploads:
         try:
             outcome = await self._documents.accept_upload(tenant, upload.knowledge_base_id, spec)
         except ServiceError:
-            await self._blobs.delete(key)
+            await self._blobs.delete_prefix(key)
             raise
         if outcome.blob_key != key:  # the same bytes again, or a repeat of an upload accepted before
-            await self._blobs.delete(key)
+            await self._blobs.delete_prefix(key)
         self._runner.wake()
         return outcome
 
@@ -127,6 +128,12 @@ class Uploads:
                     )
                 await asyncio.to_thread(_append, file, digest, piece)
         return digest.hexdigest(), size
+
+
+async def _pieces_of(path: Path) -> AsyncIterator[bytes]:
+    with path.open("rb") as file:
+        while piece := await asyncio.to_thread(file.read, CHUNK_BYTES):
+            yield piece
 
 
 class _Digest(Protocol):

@@ -59,7 +59,7 @@ class WorkerPool:
         self._pool: ProcessPool | None = None
         self._closed = False
 
-    async def run(self, fn: Callable[P, T], *args: P.args, timeout_s: float, **kwargs: P.kwargs) -> T:
+    async def run(self, fn: Callable[..., T], *args: object, timeout_s: float, **kwargs: object) -> T:
         """`fn(*args)` in a worker; function, arguments and value are pickled.
 
         What `fn` raises comes back as it is. Further errors: DocumentError DOCUMENT_LIMIT when the time or memory limit
@@ -96,7 +96,9 @@ class WorkerPool:
         finally:
             self._waiting -= 1
 
-    async def _attempt(self, fn: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object], timeout_s: float) -> T:
+    async def _attempt(
+        self, fn: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object], timeout_s: float
+    ) -> T:
         for last in (False, True):
             pool = self._running()
             try:
@@ -172,7 +174,9 @@ def _limit(memory_mib: int) -> None:
     """Bound this process: an address space of what it has now plus `memory_mib`, and no core files."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) if Path("/proc/self/statm").exists() else 0
+    pages = (
+        int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) if Path("/proc/self/statm").exists() else 0
+    )
     limit = pages * resource.getpagesize() + (memory_mib << 20)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

@@ -7,10 +7,11 @@ import contextlib
 import os
 import socket
 from pathlib import Path
+from typing import Any
 
 from pergamon.client import AsyncClient
 
-from services.catalog.blobs import open_blobs
+from services.catalog.blob_settings import BlobSettings, open_blob_store
 from services.catalog.catalog import connect as connect_catalog
 from services.catalog.settings import CatalogSettings
 from services.common import logs
@@ -77,11 +78,11 @@ class AllInOne:
         qdrant = settings.qdrant_url or await self._start_engine(settings.data_dir / "index")
         catalog = await connect_catalog(CatalogSettings(url=settings.catalog_url or sqlite_url(settings.data_dir)))
         self._closing.push_async_callback(catalog.aclose)
-        blobs = open_blobs(settings.blobs_url or str(settings.data_dir / "blobs"))
+        blobs = await open_blob_store(BlobSettings(url=settings.blobs_url or folder_url(settings.data_dir)))
         index = IndexConnection(qdrant)
         self._closing.push_async_callback(index.aclose)
         client = await self._closing.enter_async_context(AsyncClient(self.target, api_key=token or None))
-        shared = {"host": settings.host, "port": settings.port, "models_dir": settings.models_dir}
+        shared: dict[str, Any] = {"host": settings.host, "port": settings.port, "models_dir": settings.models_dir}
         apps: list[App] = [
             embedder.build(
                 EmbedderSettings(**shared, threads=settings.threads, pull_models=settings.pull_models),
@@ -117,6 +118,10 @@ class AllInOne:
 def sqlite_url(data_dir: Path) -> str:
     data_dir.mkdir(parents=True, exist_ok=True)
     return f"sqlite:///{(data_dir / 'catalog.db').resolve()}"
+
+
+def folder_url(data_dir: Path) -> str:
+    return (data_dir / "blobs").resolve().as_uri()
 
 
 def free_port() -> int:

@@ -1,7 +1,7 @@
 """`make demo`: the main job on real files, from nothing to answers, told as it happens.
 
-Ingests the documents of an example company and the project's own, asks the questions that come with them, and checks that
-each answer is where the questions file says it is. Ends with status 1 when an answer is missing from the results.
+Ingests the documents of an example company and the project's own, asks the questions that come with them, and checks
+that each answer is where the questions file says it is. Ends with status 1 when an answer is missing from the results.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ from pergamon.retriever.v1 import retriever_pb2 as pb
 from services.common import logs
 from services.launch.commands_search import print_passage, print_stages
 from services.launch.ingest import ingest_files
-from services.launch.models import pull_starter_models
+from services.launch.models import DEFAULT_MODELS, pull_models, store_of
 from services.launch.output import console, print_table
 from services.launch.session import Options, connect
 
@@ -43,9 +43,11 @@ def main() -> int:
     logs.configure("WARNING", "text")
     started = time.perf_counter()
     _report_installation()
-    pull_starter_models(["default", "reranker"])
+    pull_models(store_of(None), DEFAULT_MODELS)
     wrong = asyncio.run(_demo())
-    console.print(f"\nDone in {time.perf_counter() - started:.0f} s. Next: `make up`, then `pergamon search ...`; see README.md.")
+    console.print(
+        f"\nDone in {time.perf_counter() - started:.0f} s. Next: `make up`, then `pergamon search ...`; see README.md."
+    )
     return 1 if wrong else 0
 
 

@@ -60,7 +60,7 @@ async def ingest_files(
     password: str = "",
     progress: bool = True,
 ) -> list[Ingested]:
-    """Upload every file below `paths`, at most four at once, and wait for their jobs. One bad file never stops the others."""
+    """Upload every file below `paths`, four at once, and wait for their jobs. A bad file never stops the others."""
     files = files_below(paths)
     gate = asyncio.Semaphore(_UPLOADS_AT_ONCE)
     policy = document_pb2.DUPLICATE_POLICY_ALLOW if allow_duplicates else document_pb2.DUPLICATE_POLICY_REJECT

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypeVar
@@ -66,7 +66,7 @@ async def find_running(data_dir: Path) -> RunningServer | None:
 
 
 @contextlib.asynccontextmanager
-async def connect(options: Options) -> AsyncIterator[AsyncClient]:
+async def connect(options: Options) -> AsyncGenerator[AsyncClient]:
     """A client for the server that `options` mean. One started for the command ends with it."""
     if options.server:
         async with AsyncClient(options.server, api_key=options.api_key or None) as client:

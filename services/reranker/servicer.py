@@ -24,9 +24,7 @@ class RerankerServicer(stubs.RerankerServiceServicer):
 
     @rpc(Role.READER)
     async def ListModels(self, call: Call, request: pb.ListModelsRequest) -> pb.ListModelsResponse:
-        return pb.ListModelsResponse(
-            models=[model_out(card, loaded=loaded) for card, loaded in self._engine.models()]
-        )
+        return pb.ListModelsResponse(models=[model_out(card, loaded=loaded) for card, loaded in self._engine.models()])
 
     @rpc(Role.READER)
     async def GetModel(self, call: Call, request: pb.GetModelRequest) -> pb.GetModelResponse:

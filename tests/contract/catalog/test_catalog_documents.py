@@ -74,6 +74,8 @@ async def test_upload_when_same_name_other_bytes_then_replacement_beside_the_liv
         new.version,
     )
     assert document.older_version_live
+    assert await hidden(catalog, kb.id) == ()  # it has no points yet
+    assert await catalog.versions.start(new.version)
     assert await hidden(catalog, kb.id) == (new.version,)
     assert await catalog.versions.activate(new.version, stats(chunks=10, length=50))
     assert await hidden(catalog, kb.id) == (old.version,)
@@ -91,6 +93,8 @@ async def test_upload_when_a_newer_one_comes_then_the_one_in_flight_is_supersede
     assert not await catalog.jobs.heartbeat(job.id, "worker", lease_s=30)
     assert not await catalog.versions.activate(first.version, stats())
     assert not await catalog.versions.start(first.version)
+    assert await hidden(catalog, kb.id) == (first.version,)
+    assert await catalog.versions.start(second.version)
     assert await hidden(catalog, kb.id) == (first.version, second.version)
     assert [j.kind for j in await lease(catalog, limit=9)] == [JobKind.INGEST]
     clock.forward(31)

@@ -41,6 +41,7 @@ async def _play(path: Path, steps: list[tuple[str, int, int]]) -> None:
             if call == "upload":
                 outcome = await put(catalog, kb, f"{name}", f"{content}", on_duplicate=OnDuplicate.ALLOW)
                 made.append(outcome.version)
+                await catalog.versions.start(outcome.version)
             elif call == "clean":
                 clock.forward(100)
                 for job in await lease(catalog, kinds=(JobKind.RETIRE,), limit=3):

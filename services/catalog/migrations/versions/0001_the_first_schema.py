@@ -173,6 +173,7 @@ def upgrade() -> None:
         sa.Column("retrieval", sa.JSON(), nullable=False),
         sa.Column("embedding_model", sa.Text(), nullable=False),
         sa.Column("sparse_model", sa.Text(), nullable=False),
+        sa.Column("language", sa.String(length=16), nullable=False),
         sa.Column("labels", sa.JSON(), nullable=False),
         sa.Column("source_type", sa.String(length=16), nullable=False),
         sa.Column("live_index_version", sa.BigInteger().with_variant(sa.Integer(), "sqlite"), nullable=True),

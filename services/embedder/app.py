@@ -1,0 +1,55 @@
+"""The embedder put together, for every way to run it."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from pergamon.embedder.v1 import embedder_pb2_grpc as stubs
+
+from services.common.metrics import Metrics
+from services.common.rpc import Edge
+from services.common.server import App, Binding
+from services.embedder.bm25 import Bm25Encoder
+from services.embedder.engine import EmbedderEngine
+from services.embedder.servicer import SERVICE, EmbedderServicer
+from services.embedder.settings import EmbedderSettings
+from services.inference.cards import ModelKind
+from services.inference.observe import MetricsObserver
+from services.inference.registry import ModelRegistry, ServedModels
+from services.inference.settings import InferenceSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedderDeps:
+    """What the embedder is given; whoever made these closes them."""
+
+    edge: Edge
+    metrics: Metrics
+
+
+def build(settings: EmbedderSettings, deps: EmbedderDeps) -> App:
+    registry = ModelRegistry(
+        ServedModels(
+            names=settings.model_names,
+            kinds=frozenset({ModelKind.DENSE, ModelKind.SPARSE}),
+            pull_missing=settings.pull_models,
+        ),
+        settings=InferenceSettings(
+            models_dir=settings.models_dir,
+            backend=settings.backend,
+            device=settings.device,
+            precision=settings.precision,
+            threads=settings.threads,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_backlog_seconds=settings.max_backlog_s,
+        ),
+        clock=deps.edge.clock,
+        observer_of=partial(MetricsObserver, deps.metrics),
+    )
+    engine = EmbedderEngine(registry, Bm25Encoder())
+    servicer = EmbedderServicer(deps.edge, engine, max_texts=settings.max_texts)
+    binding = Binding(
+        name=SERVICE,
+        register=lambda server: stubs.add_EmbedderServiceServicer_to_server(servicer, server),
+        ready=engine.ready,
+    )
+    return App(bindings=(binding,), start=engine.start, aclose=engine.aclose)

@@ -1,0 +1,54 @@
+"""The reranker put together, for every way to run it."""
+
+from dataclasses import dataclass
+from functools import partial
+
+from pergamon.reranker.v1 import reranker_pb2_grpc as stubs
+
+from services.common.metrics import Metrics
+from services.common.rpc import Edge
+from services.common.server import App, Binding
+from services.inference.cards import ModelKind
+from services.inference.observe import MetricsObserver
+from services.inference.registry import ModelRegistry, ServedModels
+from services.inference.settings import InferenceSettings
+from services.reranker.engine import RerankerEngine
+from services.reranker.servicer import SERVICE, RerankerServicer
+from services.reranker.settings import RerankerSettings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerankerDeps:
+    """What the reranker is given; whoever made these closes them."""
+
+    edge: Edge
+    metrics: Metrics
+
+
+def build(settings: RerankerSettings, deps: RerankerDeps) -> App:
+    registry = ModelRegistry(
+        ServedModels(
+            names=settings.model_names,
+            kinds=frozenset({ModelKind.RERANKER}),
+            pull_missing=settings.pull_models,
+        ),
+        settings=InferenceSettings(
+            models_dir=settings.models_dir,
+            backend=settings.backend,
+            device=settings.device,
+            precision=settings.precision,
+            threads=settings.threads,
+            max_batch_tokens=settings.max_batch_tokens,
+            max_backlog_seconds=settings.max_backlog_s,
+        ),
+        clock=deps.edge.clock,
+        observer_of=partial(MetricsObserver, deps.metrics),
+    )
+    engine = RerankerEngine(registry)
+    servicer = RerankerServicer(deps.edge, engine, max_passages=settings.max_passages)
+    binding = Binding(
+        name=SERVICE,
+        register=lambda server: stubs.add_RerankerServiceServicer_to_server(servicer, server),
+        ready=engine.ready,
+    )
+    return App(bindings=(binding,), start=engine.start, aclose=engine.aclose)
