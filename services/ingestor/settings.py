@@ -22,7 +22,7 @@ class IngestorSettings(ServerSettings):
     parse_workers: int = Field(default=1, ge=1, le=64, description="Processes that parse and cut documents.")
     parse_timeout_s: float = Field(default=60.0, gt=0, description="For one stretch of a document.")
     parse_memory_mib: int = Field(default=2048, ge=256, description="Address space of a parse worker above its start.")
-    concurrent_jobs: int = Field(default=2, ge=1, le=64, description="Jobs in work at once in this process.")
+    concurrent_jobs: int = Field(default=8, ge=1, le=64, description="Jobs in work at once in this process.")
     lease_s: float = Field(default=30.0, gt=0, description="After this silence of a worker its job is taken over.")
     poll_interval_s: float = Field(default=0.5, gt=0, description="Between looks for jobs that others have made.")
     embed_batch: int = Field(default=64, ge=1, le=1024, description="Chunks embedded and written at once.")

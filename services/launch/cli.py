@@ -36,7 +36,7 @@ commands_eval.register(cli)
 def main() -> None:
     """Run the command line; an error the product foresees is one line on standard error and exit status 1."""
     try:
-        cli(standalone_mode=False)
+        status = cli(standalone_mode=False)  # what a command returns, or the status it exits with
     except click.exceptions.Abort:
         sys.exit(130)
     except click.ClickException as error:
@@ -50,3 +50,4 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    sys.exit(status if isinstance(status, int) else 0)

@@ -6,7 +6,6 @@ import os
 import click
 
 from services.common import logs
-from services.launch.all_in_one import AllInOne
 from services.launch.output import errors
 from services.launch.session import Options, RunningServer, announce, find_running, withdraw
 
@@ -25,6 +24,8 @@ def up(options: Options, host: str | None, port: int | None, metrics_port: int |
     given = {"host": host, "port": port, "metrics_port": metrics_port}
     settings = options.settings(**{name: value for name, value in given.items() if value is not None})
     logs.configure(settings.log_level, settings.log_format)
+
+    from services.launch.all_in_one import AllInOne  # everything there is: only where it is needed
 
     async def run() -> None:
         running = await find_running(settings.data_dir)

@@ -13,7 +13,7 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pergamon.client import AsyncClient
 
-from services.launch.all_in_one import AllInOne
+from services.common import logs
 from services.launch.output import errors
 from services.launch.settings import UpSettings
 
@@ -78,6 +78,8 @@ async def connect(options: Options) -> AsyncGenerator[AsyncClient]:
         async with AsyncClient(running.target, api_key=options.api_key or None) as client:
             yield client
         return
+    from services.launch.all_in_one import AllInOne  # everything there is: only where it is needed
+
     errors.print("[dim]no server is running; starting one for this command[/dim]")
     server = AllInOne(options.settings(port=0, metrics_port=0, log_level="WARNING"))
     await server.start()
@@ -90,6 +92,7 @@ async def connect(options: Options) -> AsyncGenerator[AsyncClient]:
 
 def with_client(options: Options, work: Callable[[AsyncClient], Awaitable[T]]) -> T:
     """Run `work` with a client for the server that `options` mean."""
+    logs.configure("WARNING", "text")
 
     async def run() -> T:
         async with connect(options) as client:
