@@ -20,9 +20,10 @@ async def all_of(work: Sequence[Coroutine[Any, Any, A]]) -> list[A]:
 
 
 async def both(first: Coroutine[Any, Any, A], second: Awaitable[B]) -> tuple[A, B]:
-    """As `all_of`, for two of different kinds."""
+    """As `all_of`, for two of different kinds; `first` is on its way before `second` begins."""
     task = asyncio.create_task(first)
     try:
+        await asyncio.sleep(0)
         other = await second
         return await task, other
     finally:

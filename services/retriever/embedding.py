@@ -92,11 +92,13 @@ class EmbeddingRun:
         self._deadline = deadline
         self._tasks: dict[EmbeddingNeed, asyncio.Task[QueryVectors]] = {}
 
-    def begin(self, needs: Iterable[EmbeddingNeed]) -> None:
-        """Start what may be needed, and do not wait."""
+    async def begin(self, needs: Iterable[EmbeddingNeed]) -> None:
+        """Start what may be needed, and do not wait for it; the calls are on their way when this returns."""
         for need in needs:
             work = self._embeddings.vectors(self._query, need, self._deadline)
             self._tasks[need] = asyncio.create_task(work)
+        if self._tasks:
+            await asyncio.sleep(0)
 
     async def vectors(self, needs: Iterable[EmbeddingNeed]) -> Mapping[EmbeddingNeed, QueryVectors]:
         """What is needed, whether it was guessed or not."""

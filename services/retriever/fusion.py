@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import fsum
-from typing import NamedTuple
 
 #: Ranks count from 1.
 RRF_K = 60
+#: Shares are added as whole numbers of this fraction: exact, so the order of the lists cannot matter.
+_ONE = 1 << 50
+_MAX_RANK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,30 +19,26 @@ class RankedList:
     precedence: int = 0
 
 
-class Fused(NamedTuple):
-    id: str
-    score: float
-
-
-def fuse(lists: Sequence[RankedList]) -> list[Fused]:
-    """Every id of the lists, by the sum over lists of weight / (60 + rank), highest first.
+def fuse(lists: Sequence[RankedList]) -> dict[str, float]:
+    """Every id of the lists with the sum over lists of weight / (60 + rank), highest first.
 
     The order of the lists does not matter. Equal scores go by the precedence of the list that has the id, then by the
     rank there, then by id, so that the same lists always give the same order.
     """
-    shares: dict[str, list[float]] = {}
-    places: dict[str, tuple[int, int]] = {}
+    shares: dict[str, int] = {}
+    places: dict[str, int] = {}
     for ranked in lists:
+        scaled, offset = ranked.weight * _ONE, ranked.precedence * _MAX_RANK
         for rank, key in enumerate(ranked.ids, 1):
-            share, place = ranked.weight / (RRF_K + rank), (ranked.precedence, rank)
+            share, place = int(scaled / (RRF_K + rank)), offset + rank
             known = shares.get(key)
             if known is None:
-                shares[key] = [share]
+                shares[key] = share
                 places[key] = place
             else:
-                known.append(share)
-                places[key] = min(place, places[key])
-    # fsum rounds once, so that the sum does not depend on the order of the lists.
-    scores = {key: parts[0] if len(parts) == 1 else fsum(parts) for key, parts in shares.items()}
-    order = sorted(scores, key=lambda key: (-scores[key], places[key], key))
-    return [Fused(key, scores[key]) for key in order]
+                shares[key] = known + share
+                places[key] = min(places[key], place)
+    order = sorted(shares)  # sorts are stable: the last key first
+    order.sort(key=places.__getitem__)
+    order.sort(key=shares.__getitem__, reverse=True)
+    return {key: shares[key] / _ONE for key in order}

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from itertools import groupby
 
 from services.domain.ids import DocumentId, DocVersionId
 from services.domain.scores import PassageScores, RankedScore
+from services.index.schema import CollectionSchema
 from services.index.types import Hit
 from services.retriever.fusion import RankedList, fuse
 from services.retriever.plan import Group
@@ -36,14 +36,11 @@ class Pool:
     def __init__(self, group: Group, found: Sequence[MemberHits]) -> None:
         self.group = group
         self._hits: dict[str, tuple[int, Hit]] = {}
-        self._dense_ranks: dict[str, int] = {}
-        self._bm25_ranks: dict[str, int] = {}
-        self._scores: dict[str, tuple[float | None, float | None]] = {}
-        dense = [(n, hits.dense) for n, hits in enumerate(found) if hits.dense is not None]
-        bm25 = [(n, hits.bm25) for n, hits in enumerate(found) if hits.bm25 is not None]
-        lists = self._ranked(dense, self._dense_ranks, is_dense=True)
-        lists += self._ranked(bm25, self._bm25_ranks, is_dense=False)
-        self._fused = {key: (rank, score) for rank, (key, score) in enumerate(fuse(lists), 1)}
+        self._dense, self._bm25 = _Scores(), _Scores()
+        lists = self._ranked([hits.dense for hits in found], self._dense, is_dense=True)
+        lists += self._ranked([hits.bm25 for hits in found], self._bm25, is_dense=False)
+        self._fused = fuse(lists)
+        self._ranks = dict(zip(self._fused, range(1, len(self._fused) + 1), strict=True))
         self._late = self._not_in_snapshot()
 
     def __len__(self) -> int:
@@ -77,49 +74,28 @@ class Pool:
 
     def candidate(self, key: str) -> Candidate:
         member, hit = self._hits[key]
-        rank, fused = self._fused[key]
-        dense, bm25 = self._scores[key]
-        return Candidate(
-            member=member,
-            hit=hit,
-            fused_rank=rank,
-            scores=PassageScores(
-                fused=fused,
-                dense=None if dense is None else RankedScore(rank=self._dense_ranks[key], score=dense),
-                bm25=None if bm25 is None else RankedScore(rank=self._bm25_ranks[key], score=bm25),
-            ),
-        )
+        scores = PassageScores(fused=self._fused[key], dense=self._dense.of(key), bm25=self._bm25.of(key))
+        return Candidate(member=member, hit=hit, fused_rank=self._ranks[key], scores=scores)
 
-    def _ranked(
-        self, found: Sequence[tuple[int, Sequence[Hit]]], ranks: dict[str, int], *, is_dense: bool
-    ) -> list[RankedList]:
-        lists: list[RankedList] = []
-        members = self.group.members
-
-        def bucket(entry: tuple[int, Sequence[Hit]]) -> tuple[str, float]:
-            member = members[entry[0]]
-            return member.schema.collection, member.dense_weight if is_dense else member.bm25_weight
-
-        entries = sorted(found, key=bucket) if len(found) > 1 else found
-        for (_, weight), same in groupby(entries, key=bucket):
-            ids = self._take(list(same), is_dense=is_dense)
-            ranks.update(zip(ids, range(1, len(ids) + 1), strict=True))
-            lists.append(RankedList(ids=ids, weight=weight, precedence=0 if is_dense else 1))
-        return lists
-
-    def _take(self, found: Sequence[tuple[int, Sequence[Hit]]], *, is_dense: bool) -> list[str]:
-        """Remember hits and scores; returns their ids, best first."""
-        scored: list[tuple[float, str]] = []
-        for member, hits in found:
+    def _ranked(self, found: Sequence[Sequence[Hit] | None], scores: "_Scores", *, is_dense: bool) -> list[RankedList]:
+        """One list for each vector schema (and weight, should they differ)."""
+        same: dict[tuple[CollectionSchema, float], list[str]] = {}
+        for number, hits in enumerate(found):
+            if hits is None:
+                continue
+            member = self.group.members[number]
+            weight = member.dense_weight if is_dense else member.bm25_weight
+            ids = same.setdefault((member.schema, weight), [])
             for hit in hits:
-                key = hit.point_id
-                self._hits[key] = (member, hit)
-                dense, bm25 = self._scores.get(key, (None, None))
-                self._scores[key] = (hit.score, bm25) if is_dense else (dense, hit.score)
-                scored.append((-hit.score, key))
-        # The engine orders equal scores as it likes; by id they are the same every time.
-        scored.sort()
-        return [key for _, key in scored]
+                self._hits.setdefault(hit.point_id, (number, hit))
+                scores.by_id[hit.point_id] = hit.score
+                ids.append(hit.point_id)
+        precedence = 0 if is_dense else 1
+        lists: list[RankedList] = []
+        for (_, weight), ids in same.items():
+            scores.rank(ids)
+            lists.append(RankedList(ids=ids, weight=weight, precedence=precedence))
+        return lists
 
     def _not_in_snapshot(self) -> Set[str]:
         """Versions that were hidden at the snapshot are not found at all, so of two versions of a document the older
@@ -134,3 +110,21 @@ class Pool:
         if not several:
             return frozenset()
         return {key for key, (_, hit) in self._hits.items() if hit.doc_version != first[hit.document_id]}
+
+
+class _Scores:
+    """What the lists of one kind say of the points in them."""
+
+    def __init__(self) -> None:
+        self.by_id: dict[str, float] = {}
+        self._ranks: dict[str, int] = {}
+
+    def rank(self, ids: list[str]) -> None:
+        """Order `ids` by score. The engine orders equal scores as it likes; by id they are the same every time."""
+        ids.sort()
+        ids.sort(key=self.by_id.__getitem__, reverse=True)
+        self._ranks.update(zip(ids, range(1, len(ids) + 1), strict=True))
+
+    def of(self, key: str) -> RankedScore | None:
+        rank = self._ranks.get(key)
+        return None if rank is None else RankedScore(rank=rank, score=self.by_id[key])

@@ -79,8 +79,8 @@ class Searcher:
         parts, started = self._parts, self._parts.clock.monotonic()
         log = StageLog(parts.clock, parts.metrics)
         embedding = EmbeddingRun(parts.embeddings, call.query, deadline)
-        embedding.begin(self._guesses.needs(call))
         try:
+            await embedding.begin(self._guesses.needs(call))
             with log.stage("plan"):
                 snapshot = await parts.snapshots.search_snapshot(call.tenant_id, call.knowledge_base_ids)
                 self._guesses.learn(call.tenant_id, snapshot)
