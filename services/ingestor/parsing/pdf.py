@@ -16,7 +16,8 @@ from services.ingestor.parsing.paragraphs import FontProfile
 from services.ingestor.parsing.parser import ParseOptions
 from services.ingestor.parsing.pdf_extras import embedded_files, page_extras
 from services.ingestor.parsing.pdf_file import open_pdf
-from services.ingestor.parsing.pdf_page import PageParse, parse_page
+from services.ingestor.parsing.pages import PageParse
+from services.ingestor.parsing.pdf_page import parse_page
 from services.ingestor.parsing.pdf_text import PageText, page_text
 
 STRETCH_PAGES = 48

@@ -7,7 +7,7 @@ from typing import Any
 from services.domain.blocks import PageRoute, ParseWarning
 from services.ingestor.parsing.ocr import engine
 from services.ingestor.parsing.parser import ParseOptions
-from services.ingestor.parsing.pdf_page import PageParse
+from services.ingestor.parsing.pages import PageParse
 from services.ingestor.parsing.picture import picture_page
 
 _DPI = 200
