@@ -4,7 +4,6 @@ import asyncio
 import sys
 from contextlib import AsyncExitStack
 
-from pergamon.client import AsyncClient, RetryPolicy, Targets
 from pydantic import ValidationError
 
 from services.catalog.catalog import open_catalog
@@ -17,11 +16,8 @@ from services.common.metrics import Metrics
 from services.common.rpc import Edge
 from services.common.server import GrpcServer
 from services.index.connection import IndexConnection
-from services.retriever.app import RetrieverDeps, build
+from services.retriever.app import RetrieverDeps, build, client_of
 from services.retriever.settings import RetrieverSettings
-
-#: A search waits for its dependencies, so one that is down or full is tried once more and then reported.
-_RETRY = RetryPolicy(max_attempts=2, initial_backoff_s=0.1)
 
 
 async def serve(settings: RetrieverSettings) -> None:
@@ -41,9 +37,7 @@ async def serve(settings: RetrieverSettings) -> None:
         catalog = await closing.enter_async_context(open_catalog(CatalogSettings(url=settings.catalog_address())))
         index = IndexConnection(settings.qdrant_url, api_key=settings.qdrant_api_key())
         closing.push_async_callback(index.aclose)
-        targets = Targets(embedder=settings.embedder_target, reranker=settings.reranker_target)
-        client = AsyncClient(settings.embedder_target, targets=targets, api_key=token or None, retry=_RETRY)
-        await closing.enter_async_context(client)
+        client = await closing.enter_async_context(client_of(settings, token))
         app = build(settings, RetrieverDeps(edge=edge, metrics=metrics, catalog=catalog, index=index, client=client))
         server = GrpcServer(settings=settings, edge=edge, apps=[app])
         closing.push_async_callback(server.stop)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pergamon.client import AsyncClient
+from pergamon.client import AsyncClient, RetryPolicy, Targets
 from pergamon.retriever.v1 import retriever_pb2_grpc
 
 from services.catalog.catalog import Catalog
@@ -20,6 +20,9 @@ from services.retriever.rerank import Reranking
 from services.retriever.search import Searcher, SearchParts
 from services.retriever.servicer import SERVICE, RetrieverServicer
 from services.retriever.settings import RetrieverSettings
+
+#: A search waits for its dependencies, so one that is down or full is tried once more and then reported.
+RETRY = RetryPolicy(max_attempts=2, initial_backoff_s=0.1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,3 +62,9 @@ def build(settings: RetrieverSettings, deps: RetrieverDeps) -> App:
         register=lambda server: retriever_pb2_grpc.add_RetrieverServiceServicer_to_server(servicer, server),
     )
     return App(bindings=(binding,))
+
+
+def client_of(settings: RetrieverSettings, token: str) -> AsyncClient:
+    """A client for the embedder and the reranker of the settings; `token` is the deployment's, empty for none."""
+    targets = Targets(embedder=settings.embedder_target, reranker=settings.reranker_target)
+    return AsyncClient(settings.embedder_target, targets=targets, api_key=token or None, retry=RETRY)
