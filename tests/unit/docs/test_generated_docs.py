@@ -1,9 +1,11 @@
 """The generated parts of the documentation say what the code says now."""
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
+from prometheus_client.metrics import MetricWrapperBase
 
 from scripts import generate_api_docs, generate_operations_docs
 from services.common.errors import Reason
@@ -63,6 +65,22 @@ def test_metrics_when_declared_then_each_is_on_the_page():
     assert {name for name in families if f"`{name}" not in page} == set()
 
 
+def test_settings_when_declared_then_some_code_reads_them():
+    """Not by its own module: a setting that nothing reads is a promise that nobody keeps."""
+    code = "".join(text for path, text in sources().items() if path.name != "settings.py")
+    settings = generate_operations_docs.SETTINGS.values()
+    names = {name for one in settings for name, _ in generate_operations_docs.own_fields(one)}
+    # Read through a method of the settings, which knows what to do when it is unset.
+    own = {"service_token_file", "catalog_url_file", "qdrant_api_key_file", "embedding_models", "reranker_models"}
+    assert {name for name in names - own if not re.search(rf"\.{name}\b", code)} == set()
+
+
+def test_metrics_when_declared_then_some_code_records_them():
+    code = "".join(text for path, text in sources().items() if path.name != "metrics.py")
+    names = {name for name, value in vars(Metrics()).items() if isinstance(value, MetricWrapperBase)}
+    assert {name for name in names if not re.search(rf"\.{name}\b", code)} == set()
+
+
 def test_troubleshooting_when_it_names_reasons_then_they_are_declared():
     page = (DOCS / "operations.md").read_text(encoding="utf-8")
     section = page.split("## Troubleshooting", 1)[1].split("\n## ", 1)[0]
@@ -90,6 +108,23 @@ def test_paths_when_named_in_code_spans_then_they_exist(page: Path):
     text = page.read_text(encoding="utf-8")
     named = re.findall(r"`((?:services|clients|protos|tests|scripts|examples|docs|k8s|bench)/[\w./-]*\w/?)`", text)
     assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_names_when_placed_in_a_file_then_the_file_has_them(page: Path):
+    """As in "`Pool.select` in `services/retriever/pool.py`"."""
+    wrong: list[str] = []
+    placed = re.findall(r"((?:`\.?[\w.]+`,? )+)\(?in `(services/[\w/]+\.py)`", page.read_text(encoding="utf-8"))
+    for names, path in placed:
+        text = (ROOT / path).read_text(encoding="utf-8")
+        parts = {part for name in re.findall(r"`([^`]+)`", names) for part in name.split(".") if part}
+        wrong += [f"{part} in {path}" for part in parts if not re.search(rf"\b{part}\b", text)]
+    assert wrong == []
+
+
+@cache
+def sources() -> dict[Path, str]:
+    return {path: path.read_text(encoding="utf-8") for path in (ROOT / "services").rglob("*.py")}
 
 
 def anchors(page: Path) -> set[str]:
