@@ -8,6 +8,15 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 HEALTH_SERVICE: str = health.SERVICE_NAME
 
 
+async def answers(channel: grpc.aio.Channel, *, timeout_s: float) -> bool:
+    """Whether a server answers the health service at all, whatever it says."""
+    try:
+        await health_pb2_grpc.HealthStub(channel).Check(health_pb2.HealthCheckRequest(), timeout=timeout_s)
+    except grpc.aio.AioRpcError:
+        return False
+    return True
+
+
 class HealthBoard:
     """The published state of every service of a server; the empty name stands for all of them together."""
 

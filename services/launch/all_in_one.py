@@ -76,7 +76,12 @@ class AllInOne:
             max_calls=settings.max_calls,
         )
         qdrant = settings.qdrant_url or await self._start_engine(settings.data_dir / "index")
-        catalog = await connect_catalog(CatalogSettings(url=settings.catalog_url or sqlite_url(settings.data_dir)))
+        of_ingestor = IngestorSettings(data_dir=settings.data_dir)
+        catalog = await connect_catalog(
+            CatalogSettings(
+                url=settings.catalog_url or sqlite_url(settings.data_dir), retire_delay_s=of_ingestor.retire_delay_s
+            )
+        )
         self._closing.push_async_callback(catalog.aclose)
         blobs = await open_blob_store(BlobSettings(url=settings.blobs_url or folder_url(settings.data_dir)))
         index = IndexConnection(qdrant)
@@ -93,7 +98,7 @@ class AllInOne:
                 reranker.RerankerDeps(edge=edge, metrics=metrics),
             ),
             ingestor.build(
-                IngestorSettings(data_dir=settings.data_dir),
+                of_ingestor,
                 ingestor.IngestorDeps(
                     edge=edge, metrics=metrics, catalog=catalog, blobs=blobs, index=index, client=client
                 ),

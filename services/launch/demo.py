@@ -1,7 +1,8 @@
 """`make demo`: the main job on real files, from nothing to answers, told as it happens.
 
 Ingests the documents of an example company and the project's own, asks the questions that come with them, and checks
-that each answer is where the questions file says it is. Ends with status 1 when an answer is missing from the results.
+that each answer is where the questions file says it is. Ends with status 1 when a document could not be ingested, or fewer
+than three quarters of the questions found the passage that answers them.
 """
 
 import asyncio
@@ -29,6 +30,7 @@ _COMPANY = _ROOT / "examples" / "company"
 _KNOWLEDGE_BASE = "Demo"
 _TOP_K = 5
 _SHOWN_IN_FULL = 6
+_WANTED_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +46,14 @@ def main() -> int:
     started = time.perf_counter()
     _report_installation()
     pull_models(store_of(None), DEFAULT_MODELS)
-    wrong = asyncio.run(_demo())
+    found, asked = asyncio.run(_demo())
     console.print(
         f"\nDone in {time.perf_counter() - started:.0f} s. Next: `make up`, then `pergamon search ...`; see README.md."
     )
-    return 1 if wrong else 0
+    return 0 if found >= _WANTED_SHARE * asked else 1
 
 
-async def _demo() -> int:
+async def _demo() -> tuple[int, int]:
     async with connect(Options(data_dir=_DATA)) as client:
         knowledge_base_id = await _ingest(client)
         return await _ask(client, knowledge_base_id)
@@ -72,9 +74,10 @@ async def _ingest(client: AsyncClient) -> str:
     return kb.id
 
 
-async def _ask(client: AsyncClient, knowledge_base_id: str) -> int:
+async def _ask(client: AsyncClient, knowledge_base_id: str) -> tuple[int, int]:
+    """Ask every question; how many found the passage that answers them, of how many that have an answer."""
     console.rule("Questions answered")
-    wrong = 0
+    found = asked = 0
     rows: list[tuple[str, str, str]] = []
     for number, question in enumerate(_questions()):
         response = await client.search(question.text, knowledge_base_id, top_k=_TOP_K)
@@ -86,16 +89,18 @@ async def _ask(client: AsyncClient, knowledge_base_id: str) -> int:
             print_stages(response)
             console.print()
         place = _place(question, response)
-        wrong += place == "missing"
+        asked += bool(question.answers)
+        found += place.isdigit()
         first = response.passages[0].document_name if response.passages else "-"
         rows.append((question.text, place, first))
     console.rule("Where the right passage came out")
     print_table(("question", "rank", "first result"), rows, "")
+    console.print(f"\n{found} of {asked} questions found the passage that answers them among the first {_TOP_K}.")
     console.print("\nThe same, judged by the cross-encoder (English only):")
     response = await client.search(_questions()[0].text, knowledge_base_id, top_k=2, rerank=True)
     for position, passage in enumerate(response.passages, 1):
         print_passage(position, passage)
-    return wrong
+    return found, asked
 
 
 def _questions() -> list[Question]:

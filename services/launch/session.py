@@ -10,16 +10,17 @@ from pathlib import Path
 from typing import TypeVar
 
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pergamon.client import AsyncClient
 
 from services.common import logs
+from services.common.health import answers
 from services.launch.output import errors
 from services.launch.settings import UpSettings
 
 T = TypeVar("T")
 
 _RUNNING_FILE = "running.json"
+_ANSWER_TIMEOUT_S = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +63,7 @@ async def find_running(data_dir: Path) -> RunningServer | None:
         server = RunningServer(**json.loads((data_dir / _RUNNING_FILE).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
-    return server if await _answers(server.target) else None
+    return server if _lives(server.pid) and await _answers(server.target) else None
 
 
 @contextlib.asynccontextmanager
@@ -101,10 +102,17 @@ def with_client(options: Options, work: Callable[[AsyncClient], Awaitable[T]]) -
     return asyncio.run(run())
 
 
+def _lives(pid: int) -> bool:
+    """Whether the process is there: another server may have taken the address of one that was killed."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
 async def _answers(target: str) -> bool:
     async with grpc.aio.insecure_channel(target) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        with contextlib.suppress(grpc.aio.AioRpcError, asyncio.TimeoutError):
-            await stub.Check(health_pb2.HealthCheckRequest(), timeout=2.0)
-            return True
-    return False
+        return await answers(channel, timeout_s=_ANSWER_TIMEOUT_S)
