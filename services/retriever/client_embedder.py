@@ -18,7 +18,6 @@ _PASSED_ON = frozenset(
         Reason.MODEL_INVALID,
         Reason.WRONG_MODEL_KIND,
         Reason.INFERENCE_FAILED,
-        Reason.DEADLINE_UNREACHABLE,
         Reason.EXTRA_NOT_INSTALLED,
     }
 )
@@ -82,6 +81,10 @@ def _translated(error: PergamonError, model: str) -> ServiceError:
     """The embedder's answer as an error of this service; what is not the request's fault is an outage."""
     if error.reason == Reason.MODEL_NOT_FOUND.name:
         return NotFound.model(model, tuple(filter(None, error.metadata.get("allowed", "").split(", "))))
+    if error.reason == Reason.DEADLINE_UNREACHABLE.name:
+        return DeadlineExceeded(
+            "the embedder is too busy to answer before the deadline", reason=Reason.DEADLINE_UNREACHABLE
+        )
     if known := _BY_NAME.get(error.reason):
         return ServiceError(f"the query could not be embedded: {error.message}", reason=known)
     if error.code is grpc.StatusCode.RESOURCE_EXHAUSTED:

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import groupby
+from itertools import groupby, pairwise
 
 from services.domain.ids import DocumentId
 from services.retriever.types import Context, ContextCall, ContextFormat, Passage
@@ -117,7 +117,11 @@ def _render(passages: Sequence[Passage], arranged: Sequence[int], taken: _Taken)
             continue
         for _, same_document in groupby(chosen, key=lambda passage: passage.stored.document_id):
             document = list(same_document)
-            parts += [_document_heading(document[0]), *(_body(passage) for passage in document), _END]
+            bodies = [
+                _body(document[0]),
+                *(_body(after, _overlap(before, after)) for before, after in pairwise(document)),
+            ]
+            parts += [_document_heading(document[0]), *(body for body in bodies if body), _END]
     return "\n\n".join(parts)
 
 
@@ -140,10 +144,18 @@ def _block(passage: Passage) -> str:
     return f"=== SOURCE: {place}{relevance} ===\n{_body(passage)}\n{_END}"
 
 
-def _body(passage: Passage) -> str:
+def _overlap(before: Passage, after: Passage) -> int:
+    """Characters at the start of `after` that `before` has said already, where the texts are as in the document."""
+    first, second = before.stored, after.stored
+    shared = first.end - second.start
+    as_is = len(second.text) == second.end - second.start
+    return shared if as_is and shared > 0 and first.text.endswith(second.text[:shared]) else 0
+
+
+def _body(passage: Passage, skipped: int = 0) -> str:
     first, last = passage.stored.first_page, passage.stored.last_page
-    text = _MARK.sub(_defused, passage.stored.text)
-    if not first:
+    text = _MARK.sub(_defused, passage.stored.text[skipped:].lstrip() if skipped else passage.stored.text)
+    if not first or not text:
         return text
     return f"[Page {first}] {text}" if last in (None, first) else f"[Pages {first}-{last}] {text}"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from services.common.clock import Clock, Deadline
-from services.common.errors import DeadlineExceeded, Reason, ServiceError
+from services.common.errors import DeadlineExceeded, Reason, ServiceError, Unavailable
 from services.common.metrics import Metrics
 from services.retriever.concurrent import all_of, settle
 from services.retriever.ports import QueryEmbedder
@@ -80,7 +80,14 @@ class QueryEmbeddings:
     async def _embed(self, query: str, need: EmbeddingNeed, deadline: Deadline) -> QueryVectors:
         if deadline.expired:
             raise DeadlineExceeded("the deadline passed before the query was embedded")
-        return await self._embedder.embed(query, need, timeout_s=deadline.capped(self._timeout_s))
+        timeout_s = deadline.capped(self._timeout_s)
+        try:
+            return await self._embedder.embed(query, need, timeout_s=timeout_s)
+        except DeadlineExceeded as error:
+            if timeout_s < self._timeout_s:  # the caller's own deadline
+                raise
+            message = f"the embedder did not answer within {self._timeout_s:g} s"
+            raise Unavailable(message, reason=Reason.EMBEDDER_UNAVAILABLE, retry_after_s=1.0) from error
 
 
 class EmbeddingRun:

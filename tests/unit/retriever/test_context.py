@@ -69,6 +69,16 @@ def test_documents_when_passages_are_of_two_then_best_document_first_and_inside_
     assert context.passages == (2, 0, 1)
 
 
+def test_documents_when_neighbours_overlap_then_the_shared_words_come_once():
+    passages = [
+        passage("one two three", document="a", ordinal=0, start=0, end=13),
+        passage("three four", document="a", ordinal=1, start=8, end=18),
+        passage("three four again", document="a", ordinal=2, start=8, end=99),  # not as in the document
+    ]
+    text = assemble(passages, ContextCall(format=ContextFormat.DOCUMENTS)).text
+    assert "one two three\n\n[Page 4] four\n\n[Page 4] three four again" in text
+
+
 @pytest.mark.parametrize("form", list(ContextFormat))
 def test_context_when_routed_then_each_knowledge_base_has_a_heading_and_its_turn(form: ContextFormat):
     passages = [passage(f"a{n}", kb="kb_a", document="a") for n in range(3)]

@@ -6,7 +6,15 @@ from dataclasses import replace
 import pytest
 
 from services.catalog.types import RetrievalDefaults
-from services.common.errors import InvalidRequest, NotFound, Overloaded, Reason, ServiceError, Unavailable
+from services.common.errors import (
+    DeadlineExceeded,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    Reason,
+    ServiceError,
+    Unavailable,
+)
 from services.domain.filters import Equals
 from services.domain.ids import DocVersionId, TenantId
 from services.domain.scores import MatchedBy, SearchMode
@@ -326,6 +334,39 @@ async def test_search_when_too_many_are_in_work_then_refused_at_once():
     world.catalog.before_snapshot.set()
     await first
     await world.search(kb_id)
+
+
+async def test_search_when_its_caller_goes_away_then_its_place_is_free_and_its_embedding_ends():
+    world = World(max_searches=1)
+    kb_id = world.kb()
+    await world.search(kb_id, query="so that it is known")
+    world.catalog.before_snapshot = asyncio.Event()
+    gone = asyncio.create_task(world.search(kb_id, query="other"))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
+    world.catalog.before_snapshot.set()
+    await world.search(kb_id)
+
+
+async def test_search_when_the_embedder_is_slower_than_its_limit_then_it_is_called_unavailable(world: World):
+    kb_id = world.kb()
+    world.embedder.failures[None] = DeadlineExceeded("late")
+    with pytest.raises(Unavailable) as caught:
+        await world.search(kb_id, within_s=60)
+    assert caught.value.error_reason is Reason.EMBEDDER_UNAVAILABLE
+    with pytest.raises(DeadlineExceeded):
+        await world.search(kb_id, within_s=1)
+
+
+async def test_search_when_the_deadline_has_passed_then_nothing_is_embedded(world: World):
+    kb_id = world.kb()
+    with pytest.raises(DeadlineExceeded):
+        await world.search(kb_id, within_s=0)
+    assert world.embedder.calls == []
 
 
 async def test_search_when_knowledge_base_is_known_then_embedding_does_not_wait_for_the_snapshot(world: World):
