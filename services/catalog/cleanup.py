@@ -1,9 +1,10 @@
 """What is out of sight and not yet removed, for the check that nothing was forgotten."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, or_, select
 
 from services.catalog.database import Database
 from services.catalog.rows import to_time
@@ -33,6 +34,49 @@ class Cleanup:
 
         def work(connection: Connection) -> tuple[PendingCleanup, ...]:
             return (*_knowledge_bases(connection, limit), *_versions(connection, limit))
+
+        return await self._database.read(work)
+
+    async def living(
+        self, *, after: KnowledgeBaseId | None = None, limit: int = 100
+    ) -> tuple[tuple[TenantId, KnowledgeBaseId], ...]:
+        """Knowledge bases that are not deleted, by id, from the first one behind `after` on."""
+        table = knowledge_bases.c
+        query = select(table.tenant_id, table.id).where(table.deleted_us.is_(None)).order_by(table.id).limit(limit)
+        if after is not None:
+            query = query.where(table.id > after)
+
+        def work(connection: Connection) -> tuple[tuple[TenantId, KnowledgeBaseId], ...]:
+            return tuple((TenantId(row.tenant_id), KnowledgeBaseId(row.id)) for row in connection.execute(query))
+
+        return await self._database.read(work)
+
+    async def unknown_knowledge_bases(self, kb_ids: Sequence[KnowledgeBaseId]) -> tuple[KnowledgeBaseId, ...]:
+        """Those of `kb_ids` that the catalogue has no trace of, not even as deleted."""
+
+        def work(connection: Connection) -> tuple[KnowledgeBaseId, ...]:
+            query = select(knowledge_bases.c.id).where(knowledge_bases.c.id.in_(kb_ids))
+            known = set(connection.execute(query).scalars())
+            return tuple(kb_id for kb_id in kb_ids if kb_id not in known)
+
+        return await self._database.read(work)
+
+    async def spent_versions(
+        self, kb_id: KnowledgeBaseId, versions: Sequence[DocVersionId]
+    ) -> tuple[DocVersionId, ...]:
+        """Those of `versions` of which nothing should be stored: unknown ones, and ended ones that were cleaned up.
+
+        A version stays spent once it is, so what is stored of it may be removed whatever happens meanwhile.
+        """
+        table = doc_versions.c
+        in_use = (VersionState.PENDING, VersionState.RUNNING, VersionState.LIVE)
+
+        def work(connection: Connection) -> tuple[DocVersionId, ...]:
+            query = select(table.id).where(
+                table.kb_id == kb_id, table.id.in_(versions), or_(table.hidden, table.state.in_(in_use))
+            )
+            alive = set(connection.execute(query).scalars())
+            return tuple(version for version in versions if version not in alive)
 
         return await self._database.read(work)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from pergamon.client import AsyncClient
+from pergamon.client import AsyncClient, Targets
 from pergamon.ingestor.v1 import document_pb2_grpc, job_pb2_grpc, knowledge_base_pb2_grpc
 
 from services.catalog.blobs import BlobStore
@@ -18,6 +18,7 @@ from services.index.writer import IndexWriter
 from services.ingestor.cleanup import Cleanup
 from services.ingestor.client_embedder import ClientEmbedder
 from services.ingestor.documents import Documents
+from services.ingestor.housekeeping import Housekeeping
 from services.ingestor.inspection import ContentInspector
 from services.ingestor.knowledge_bases import KnowledgeBases
 from services.ingestor.pipeline import Pipeline, Progress
@@ -87,13 +88,22 @@ def build(settings: IngestorSettings, deps: IngestorDeps) -> App:
     )
     documents = Documents(catalog=deps.catalog, blobs=deps.blobs, runner=runner)
 
+    housekeeping = Housekeeping(
+        catalog=deps.catalog, blobs=deps.blobs, index=writer, clock=deps.edge.clock, settings=settings
+    )
+
+    async def start() -> None:
+        await runner.start()
+        await housekeeping.start()
+
     async def aclose() -> None:
+        await housekeeping.aclose()
         await runner.aclose()
         await workers.aclose()
 
     return App(
         bindings=_bindings(deps, knowledge_bases, documents, uploads),
-        start=runner.start,
+        start=start,
         aclose=aclose,
     )
 
@@ -125,7 +135,13 @@ def _ingest(pipeline: Pipeline, rewrite: SparseRewrite, metrics: Metrics) -> Han
         checkpoint, live = await pipeline.run(job, progress)
         if live:
             metrics.chunks_indexed.inc(checkpoint.written)
-            await rewrite.watch(job.tenant_id, job.knowledge_base_id)
+            await rewrite.watch(job.tenant_id, job.knowledge_base_id, checkpoint.average_length)
         return checkpoint.warnings
 
     return handle
+
+
+def client_of(settings: IngestorSettings, token: str) -> AsyncClient:
+    """A client for the embedder of the settings; `token` is the deployment's, empty for none."""
+    targets = Targets(embedder=settings.embedder_target)
+    return AsyncClient(settings.embedder_target, targets=targets, api_key=token or None)

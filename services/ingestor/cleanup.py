@@ -3,6 +3,7 @@
 from services.catalog.blobs import BlobStore
 from services.catalog.catalog import Catalog
 from services.catalog.job_types import Job
+from services.common.errors import NotFound
 from services.domain.blocks import ParseWarning
 from services.index.types import IndexedDocument
 from services.index.writer import IndexWriter
@@ -26,7 +27,10 @@ class Cleanup:
     async def retire(self, job: Job, progress: Progress) -> Warnings:
         """Remove the points and blobs of a version that ended."""
         version_id = required_version(job)
-        version = await self._catalog.versions.get(job.tenant_id, version_id)
+        try:
+            version = await self._catalog.versions.get(job.tenant_id, version_id)
+        except NotFound:  # an attempt before this one did it, and died before it could say so
+            return ()
         kb = await self._catalog.knowledge_bases.get(job.tenant_id, job.knowledge_base_id)
         await self._index.delete_versions(schema_of(kb), kb.id, (version_id,), timeout_s=self._timeout_s)
         await self._blobs.delete_prefix(version_prefix(version.tenant_id, kb.id, version_id))

@@ -17,7 +17,7 @@ from services.domain.blocks import DocumentKind, DocumentMetadata
 from services.domain.chunks import Chunk
 from services.index.types import IndexedDocument
 from services.index.writer import IndexWriter
-from services.ingestor.blob_keys import MAX_PART_BYTES, part_key
+from services.ingestor.blob_keys import MAX_PART_BYTES, part_key, version_prefix
 from services.ingestor.checkpoint import Checkpoint
 from services.ingestor.embedding import ChunkEmbedder
 from services.ingestor.parsing import ParseOptions, merge_metadata
@@ -68,8 +68,14 @@ class Pipeline:
         task = await self._read(job)
         if task is None:
             return checkpoint, False
+        if job.checkpoint is not None and not checkpoint.parts:  # it was made by another version of this code
+            await self._blobs.delete_prefix(version_prefix(job.tenant_id, task.kb.id, task.version.id))
         checkpoint = await self._parse(task, checkpoint, progress)
         chunks, metadata = await self._chunk(task, checkpoint, progress)
+        if job.checkpoint is not None and checkpoint.chunks != cut_digest(chunks):
+            # Points of another cut may be there, though no checkpoint tells: they would outlive this one.
+            doomed = (task.version.id,)
+            await self._index.delete_versions(task.schema, task.kb.id, doomed, timeout_s=self._settings.index_timeout_s)
         checkpoint = await self._embed_and_write(task, chunks, metadata, checkpoint, progress)
         live = await self._switch(task, chunks, checkpoint)
         return checkpoint, live
@@ -153,9 +159,6 @@ class Pipeline:
         timeout_s = self._settings.index_timeout_s
         digest = cut_digest(chunks)
         if checkpoint.chunks != digest:
-            if checkpoint.written:  # points of another cut are there: they would outlive this one
-                doomed = (task.version.id,)
-                await self._index.delete_versions(task.schema, task.kb.id, doomed, timeout_s=timeout_s)
             checkpoint = replace(checkpoint, chunks=digest, written=0, bm25_length=0, average_length=0.0)
         embedding = ChunkEmbedder(self._embedder, self._index, task, self._settings)
         average_length = checkpoint.average_length or await embedding.average_length(chunks)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from services.catalog.catalog import Catalog
 from services.catalog.job_types import Job, JobKind
@@ -87,6 +88,8 @@ class JobRunner:
                 await self._lease()
             except ServiceError as error:
                 _log.warning("lease_failed", reason=error.error_reason.name, message=error.message)
+            except Exception as error:  # a defect must not end the loop: no job would ever run again
+                _log.error("lease_defect", exc_info=error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), self._poll_interval_s)
 
@@ -126,6 +129,7 @@ class JobRunner:
         except LeaseLost:
             return "lost"
         except asyncio.CancelledError:
+            await _end(work, beat)  # before another worker begins where this one stopped
             await self._give_back(job)
             raise
         except ServiceError as error:
@@ -134,9 +138,7 @@ class JobRunner:
             _log.error("job_defect", job=job.id, kind=job.kind.value, exc_info=error)
             return await self._defect(job)
         finally:
-            for task in (work, beat):
-                task.cancel()
-            await asyncio.gather(work, beat, return_exceptions=True)
+            await _end(work, beat)
         await self._catalog.jobs.finish(job.id, self._owner, warnings=warnings)
         return "done"
 
@@ -172,6 +174,9 @@ class JobRunner:
                 job.id, self._owner, delay_s=delay_s, reason=reason.name, message=message
             )
             return "postponed"
+        if reason is Reason.INTERNAL:
+            _log.error("job_defect", job=job.id, kind=job.kind.value, message=message)
+            return await self._defect(job)
         await self._catalog.jobs.fail(job.id, self._owner, reason.name, message)
         _log.info("job_failed", job=job.id, kind=job.kind.value, reason=reason.name, message=message)
         return "failed"
@@ -194,3 +199,9 @@ class JobRunner:
                     job.id, self._owner, delay_s=0, reason=Reason.SHUTTING_DOWN.name, message="the server stopped"
                 )
             )
+
+
+async def _end(*tasks: "asyncio.Task[Any]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

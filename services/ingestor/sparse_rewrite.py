@@ -38,11 +38,13 @@ class SparseRewrite:
         self._embedder = embedder
         self._settings = settings
 
-    async def watch(self, tenant: TenantId, kb_id: KnowledgeBaseId) -> None:
-        """Queue a rewrite when the average length has moved too far from the one that weights were computed with."""
+    async def watch(self, tenant: TenantId, kb_id: KnowledgeBaseId, document_average: float) -> None:
+        """Queue a rewrite when the average length has moved too far from the one that weights were computed with, or
+        the document that just went live was weighed with another one (it was in work when that one was recorded)."""
         kb = await self._catalog.knowledge_bases.get(tenant, kb_id)
         written, now = kb.index.written_average_length, kb.index.average_length
-        if written > 0 and abs(now - written) > self._settings.sparse_drift * written:
+        drift = max(abs(now - written), abs(document_average - written))
+        if written > 0 and drift > self._settings.sparse_drift * written:
             await self._catalog.jobs.enqueue(tenant, kb_id, JobKind.REWRITE_SPARSE)
 
     async def rewrite(self, job: Job, progress: Progress) -> tuple[ParseWarning, ...]:

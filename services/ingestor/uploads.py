@@ -14,6 +14,7 @@ from services.catalog.types import OnDuplicate, UploadOutcome, UploadSpec
 from services.common.errors import DocumentError, FieldViolation, InvalidRequest, Reason, ServiceError
 from services.domain.blocks import DocumentMetadata
 from services.domain.ids import KnowledgeBaseId, TenantId
+from services.ingestor.blob_keys import uploads_prefix
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,7 +84,11 @@ class Uploads:
         self._max_bytes = max_bytes
 
     async def accept(self, tenant: TenantId, upload: Upload, pieces: AsyncIterator[bytes]) -> UploadOutcome:
-        """Store the content and its job. They survive a crash once this returns; if it raises, nothing is left."""
+        """Store the content and its job. They survive a crash once this returns; if it raises, nothing is left.
+
+        The exception: a catalogue that does not answer, or a caller that goes away while it is asked. The upload may
+        have been accepted all the same, so the bytes stay, and housekeeping removes them if no document has them.
+        """
         await self._knowledge_bases.require(tenant, upload.knowledge_base_id)
         self._scratch.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=self._scratch, prefix="upload-") as folder:
@@ -91,7 +96,7 @@ class Uploads:
             sha256, size = await self._receive(path, pieces)
             _check_content(upload, sha256, size)
             stored = await self._inspector.inspect(path, upload.name, upload.password)
-            key = f"{tenant}/{upload.knowledge_base_id}/uploads/{secrets.token_hex(16)}"
+            key = f"{uploads_prefix(tenant, upload.knowledge_base_id)}/{secrets.token_hex(16)}"
             await self._blobs.put(key, _pieces_of(stored))
         return await self._record(tenant, upload, key, sha256, size)
 
@@ -107,8 +112,9 @@ class Uploads:
         )
         try:
             outcome = await self._documents.accept_upload(tenant, upload.knowledge_base_id, spec)
-        except ServiceError:
-            await self._blobs.delete_prefix(key)
+        except ServiceError as error:
+            if error.error_reason is not Reason.CATALOG_UNAVAILABLE:
+                await self._blobs.delete_prefix(key)
             raise
         if outcome.blob_key != key:  # the same bytes again, or a repeat of an upload accepted before
             await self._blobs.delete_prefix(key)
