@@ -284,6 +284,8 @@ class Batcher:
         if self._lost:
             self._take_back()
             self._fail_waiting(DeviceLost("the accelerator was lost; this server is draining, use another one"))
+        if self._ready is None and not self._closing and not self._lost:
+            self._offer_next()
         if self._ready is None:
             self._idle.set()
         self._observer.backlog(self.backlog_seconds())

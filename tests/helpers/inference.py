@@ -60,7 +60,8 @@ def write_tiny_model(folder: Path, model_card: ModelCard) -> ModelCard:
         "model_type": model_card.architecture,
         "architectures": [("XLMRoberta" if roberta else "Bert") + head[model_card.kind]],
         "hidden_act": "gelu", "hidden_size": HIDDEN, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS,
-        "intermediate_size": INNER, "vocab_size": VOCABULARY, "max_position_embeddings": POSITIONS + (2 if roberta else 0),
+        "intermediate_size": INNER, "vocab_size": VOCABULARY,
+        "max_position_embeddings": POSITIONS + (2 if roberta else 0),
         "type_vocab_size": 1 if roberta else 2, "layer_norm_eps": 1e-5 if roberta else 1e-12,
         "pad_token_id": 1 if roberta else 0, "id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0},
     }  # fmt: skip

@@ -25,7 +25,7 @@ _VOCABULARY_SLICE = 4096
 
 
 def build_model(card: ModelCard, config: EncoderConfig, weights: Weights) -> ov.Model:
-    """The graph of `card`'s kind; its output is [n, hidden] (DENSE, not normalised; RERANKER) or [n, terms] (SPARSE)."""
+    """The graph of `card`'s kind: [n, hidden] (DENSE, not normalised, and RERANKER) or [n, terms] (SPARSE)."""
     if config.model_type not in SUPPORTED_ARCHITECTURES or config.activation not in ("gelu", "relu", "gelu_new"):
         raise ModelInvalid(
             f"model {card.name!r} is a {config.model_type} with {config.activation}; the OpenVINO backend runs "

@@ -46,9 +46,7 @@ class Bench:
 
     def __init__(self, backend: GatedBackend, limits: BatcherLimits, known_passes: list[tuple[int, float]]) -> None:
         self.backend, self.clock, self.seen = backend, FakeClock(), Recorder()
-        self.batcher = Batcher(
-            backend, limits=limits, clock=self.clock, observer=self.seen, known_passes=known_passes
-        )
+        self.batcher = Batcher(backend, limits=limits, clock=self.clock, observer=self.seen, known_passes=known_passes)
 
     def submit(self, *items: Encoded, lane: Lane = Lane.INTERACTIVE, seconds: float = 60) -> Awaitable[SubmitOutcome]:
         deadline = Deadline.after(seconds, self.clock)
@@ -281,7 +279,7 @@ _CALLS = st.lists(
 
 
 @given(_CALLS, st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_submit_when_calls_of_all_kinds_meet_then_every_item_ends_exactly_once(
     calls: list[tuple[Lane, list[int], bool]], poisoned: bool
 ):
@@ -314,5 +312,3 @@ async def _storm(calls: list[tuple[Lane, list[int], bool]], poisoned: bool) -> N
         reals = sum(len(lengths) for _, lengths, cancelled in calls if not cancelled) + 1
         if not poisoned:
             assert sum(items for items, _, _ in b.seen.passes) == reals
-
-

@@ -1,0 +1,151 @@
+"""The engine end to end on the fake backend and on a tiny real model: order, per-item errors, refusals, integrity."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from services.common.clock import Deadline, FakeClock
+from services.inference.cards import ModelCard, ModelKind
+from services.inference.engine import InferenceEngine, LazyEngine
+from services.inference.errors import EmptyInput, InputTooLong, ModelInvalid, ModelNotAvailable, WrongModelKind
+from services.inference.settings import InferenceSettings
+from services.inference.store import ModelStore
+from services.inference.types import InputType, Lane, Truncation
+from tests.helpers.inference import card, write_tiny_model
+
+CLOCK = FakeClock()
+LONG = " ".join(f"w{i}" for i in range(70))
+
+
+def _how(**changes: object) -> dict:
+    return {
+        "input_type": InputType.PASSAGE, "truncation": Truncation.FAIL, "lane": Lane.INTERACTIVE,
+        "deadline": Deadline.after(30, CLOCK),
+    } | changes  # fmt: skip
+
+
+def _store(root: Path, model: ModelCard) -> ModelStore:
+    store = ModelStore(root)
+    store.add("tiny", lambda folder: write_tiny_model(folder, model))
+    return store
+
+
+async def _load(root: Path, model: ModelCard, backend: str = "fake") -> InferenceEngine:
+    settings = InferenceSettings(models_dir=root, backend=backend, threads=1, precision="f32")
+    return await InferenceEngine.load("tiny", store=_store(root, model), settings=settings, clock=CLOCK)
+
+
+@pytest.fixture(params=["fake", "openvino"])
+async def dense(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[InferenceEngine]:
+    engine = await _load(tmp_path, card(query_prefix="w80 ", passage_prefix="w81 "), request.param)
+    yield engine
+    await engine.aclose()
+
+
+async def test_embed_when_some_texts_are_bad_then_the_others_have_vectors_in_order(dense: InferenceEngine):
+    outcome = await dense.embed(["w1 w2", " ", LONG, "w3"], **_how())
+    assert [type(item.error) for item in outcome.items] == [type(None), EmptyInput, InputTooLong, type(None)]
+    assert [item.token_count for item in outcome.items] == [5, 0, 0, 4]
+    assert np.allclose(np.linalg.norm(outcome.vectors, axis=1), [1, 0, 0, 1], atol=1e-4)
+    alone = await dense.embed(["w3"], **_how())
+    assert outcome.vectors[3] @ alone.vectors[0] > 0.9999
+    assert outcome.vectors[0] @ alone.vectors[0] < 0.9999
+
+
+async def test_embed_when_the_input_type_differs_then_so_does_the_vector(dense: InferenceEngine):
+    query = await dense.embed(["w1"], **_how(input_type=InputType.QUERY))
+    passage = await dense.embed(["w1"], **_how())
+    assert query.vectors[0] @ passage.vectors[0] < 0.9999
+
+
+async def test_embed_when_asked_to_cut_then_says_what_was_cut(dense: InferenceEngine):
+    outcome = await dense.embed([LONG, "w1"], **_how(truncation=Truncation.RIGHT))
+    assert [(item.token_count, item.truncated) for item in outcome.items] == [(64, True), (4, False)]
+
+
+async def test_embed_when_called_by_many_then_each_gets_its_own(dense: InferenceEngine):
+    texts = [f"w{i} w{i + 1}" for i in range(30)]
+    calls = await asyncio.gather(*(dense.embed([text], **_how()) for text in texts))
+    together = await dense.embed(texts, **_how(lane=Lane.BULK))
+    for call, row in zip(calls, together.vectors, strict=True):
+        assert call.vectors[0] @ row > 0.9999
+
+
+async def test_embed_when_there_are_no_texts_then_an_empty_answer(dense: InferenceEngine):
+    assert (await dense.embed([], **_how())).vectors.shape == (0, 32)
+
+
+async def test_rerank_when_asked_of_a_dense_model_then_wrong_model_kind(dense: InferenceEngine):
+    how = _how()
+    del how["input_type"]
+    with pytest.raises(WrongModelKind):
+        await dense.rerank("w1", ["w2"], **how)
+
+
+async def test_token_ids_when_texts_are_long_or_empty_then_everything_counts(dense: InferenceEngine):
+    found = await dense.token_ids([LONG, ""], input_type=InputType.PASSAGE)
+    assert [len(ids) for ids in found] == [73, 3]
+
+
+async def test_rerank_when_a_passage_is_blank_then_the_others_have_logits(tmp_path: Path):
+    engine = await _load(tmp_path, card(ModelKind.RERANKER), "openvino")
+    how = _how(truncation=Truncation.RIGHT)
+    del how["input_type"]
+    outcome = await engine.rerank("w1", ["w2 w3", "", LONG], **how)
+    await engine.aclose()
+    assert np.isfinite(outcome.logits).tolist() == [True, False, True]
+    assert isinstance(outcome.items[1].error, EmptyInput)
+    assert outcome.items[2].truncated
+
+
+async def test_sparse_when_texts_differ_then_so_do_their_terms(tmp_path: Path):
+    engine = await _load(tmp_path, card(ModelKind.SPARSE), "openvino")
+    outcome = await engine.sparse(["w1 w2", " ", "w40"], **_how())
+    await engine.aclose()
+    assert [len(v.indices) > 0 for v in outcome.vectors] == [True, False, True]
+    assert outcome.vectors[0].values.sum() != outcome.vectors[2].values.sum()
+
+
+@pytest.mark.parametrize(
+    "change", [{"dimensions": 64}, {"max_tokens": 512}, {"architecture": "roberta"}], ids=lambda c: next(iter(c))
+)
+async def test_load_when_the_card_contradicts_the_config_then_model_invalid(tmp_path: Path, change: dict):
+    store = ModelStore(tmp_path)
+
+    def build(folder: Path) -> ModelCard:
+        write_tiny_model(folder, card())
+        return card(**change)
+
+    store.add("tiny", build)
+    settings = InferenceSettings(models_dir=tmp_path, backend="openvino", threads=1)
+    with pytest.raises(ModelInvalid, match="the card says"):
+        await InferenceEngine.load("tiny", store=store, settings=settings, clock=CLOCK)
+
+
+async def test_load_when_the_model_is_not_here_then_model_not_available(tmp_path: Path):
+    with pytest.raises(ModelNotAvailable):
+        await InferenceEngine.load(
+            "all-minilm-l6-v2", store=ModelStore(tmp_path), settings=InferenceSettings(models_dir=tmp_path), clock=CLOCK
+        )
+
+
+async def test_lazy_engine_when_first_used_by_many_then_loads_once_and_a_failure_is_not_kept(tmp_path: Path):
+    loads: list[str] = []
+
+    async def load() -> InferenceEngine:
+        loads.append("x")
+        if len(loads) == 1:
+            raise ModelNotAvailable("not yet")
+        return await _load(tmp_path, card())
+
+    lazy = LazyEngine(load)
+    with pytest.raises(ModelNotAvailable):
+        await lazy.get()
+    first, second = await asyncio.gather(lazy.get(), lazy.get())
+    assert first is second
+    assert len(loads) == 2
+    await lazy.aclose()
+    assert not first.healthy
