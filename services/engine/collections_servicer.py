@@ -11,7 +11,7 @@ from qdrant_client import grpc as q
 from services.engine import rpc
 from services.engine.schema import CollectionConfig, to_schema_info
 from services.engine.store import Store
-from services.engine.turns import WriteTurns
+from services.engine.turns import Turns
 
 #: The Qdrant protocol spoken here: clients that check it expect a server of this version.
 PROTOCOL_VERSION = "1.19.0"
@@ -20,7 +20,7 @@ PROTOCOL_VERSION = "1.19.0"
 class CollectionsServicer(q.CollectionsServicer):
     """Create, describe, list and delete collections. What is not overridden answers UNIMPLEMENTED."""
 
-    def __init__(self, store: Store, turns: WriteTurns) -> None:
+    def __init__(self, store: Store, turns: Turns) -> None:
         self._store = store
         self._turns = turns
 

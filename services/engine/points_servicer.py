@@ -1,12 +1,13 @@
 """Qdrant's Points service: convert in, call, convert out. What is not overridden answers UNIMPLEMENTED."""
 
-# pyright: reportIncompatibleMethodOverride=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
+# pyright: reportIncompatibleMethodOverride=false, reportAttributeAccessIssue=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+import grpc
 import qdrant_edge as edge
 from qdrant_client import grpc as q
 
@@ -14,11 +15,12 @@ from services.engine import rpc, updates
 from services.engine.errors import invalid
 from services.engine.filters import to_filter, to_point_id
 from services.engine.payload import payload_selector, vectors_selector
-from services.engine.points import from_point_id, from_record, from_scored
+from services.engine.points import from_point_id, from_record
 from services.engine.queries import MAX_LIMIT, to_order_by, to_query
+from services.engine.replies import query_batch_reply, query_reply
 from services.engine.schema import to_field_index
 from services.engine.store import Collection, Store
-from services.engine.turns import WriteTurns
+from services.engine.turns import Turns
 
 MAX_BATCH = 256
 Request = TypeVar("Request")
@@ -27,7 +29,7 @@ Request = TypeVar("Request")
 class PointsServicer(q.PointsServicer):
     """Reads run at once in the event loop (the engine keeps the interpreter anyway), updates in turns."""
 
-    def __init__(self, store: Store, turns: WriteTurns) -> None:
+    def __init__(self, store: Store, turns: Turns) -> None:
         self._store = store
         self._turns = turns
         self._operations = 0
@@ -69,10 +71,11 @@ class PointsServicer(q.PointsServicer):
     async def Get(self, request: q.GetPoints) -> q.GetResponse:
         started = time.perf_counter()
         ids = [to_point_id(point_id) for point_id in request.ids]
-        records = self._store.get(request.collection_name).shard.retrieve(
-            list(ids), payload_selector(request.with_payload), vectors_selector(request.with_vectors)
-        )
-        return q.GetResponse(result=[from_record(record) for record in records], time=time.perf_counter() - started)
+        with self._turns.reader():
+            records = self._store.get(request.collection_name).shard.retrieve(
+                list(ids), payload_selector(request.with_payload), vectors_selector(request.with_vectors)
+            )
+            return q.GetResponse(result=[from_record(record) for record in records], time=time.perf_counter() - started)
 
     @rpc.method
     async def Scroll(self, request: q.ScrollPoints) -> q.ScrollResponse:
@@ -119,28 +122,30 @@ class PointsServicer(q.PointsServicer):
         return q.FacetResponse(hits=hits, time=time.perf_counter() - started)
 
     @rpc.method
-    async def Query(self, request: q.QueryPoints) -> q.QueryResponse:
+    async def Query(self, request: q.QueryPoints) -> bytes:
+        """Answers a serialised QueryResponse."""
         started = time.perf_counter()
-        hits = self._store.get(request.collection_name).shard.query(to_query(request))
-        return q.QueryResponse(result=[from_scored(hit) for hit in hits], time=time.perf_counter() - started)
+        with self._turns.reader():
+            hits = self._store.get(request.collection_name).shard.query(to_query(request))
+            return query_reply(hits, time.perf_counter() - started, bare=_is_bare(request))
 
     @rpc.method
-    async def QueryBatch(self, request: q.QueryBatchPoints) -> q.QueryBatchResponse:
+    async def QueryBatch(self, request: q.QueryBatchPoints) -> bytes:
+        """Answers a serialised QueryBatchResponse."""
         started = time.perf_counter()
         if len(request.query_points) > MAX_BATCH:
             raise invalid(f"Validation error: {len(request.query_points)} queries in a batch, at most {MAX_BATCH}")
         collection = self._store.get(request.collection_name)
         if any(query.collection_name != request.collection_name for query in request.query_points):
             raise invalid("Wrong input: every query of a batch must name the batch's collection")
-        queries = [to_query(query) for query in request.query_points]
-        lists = collection.shard.query_batch(edge.QueryBatchRequest(queries)) if queries else []
-        return q.QueryBatchResponse(
-            result=[q.BatchResult(result=[from_scored(hit) for hit in hits]) for hits in lists],
-            time=time.perf_counter() - started,
-        )
+        with self._turns.reader():
+            queries = [to_query(query) for query in request.query_points]
+            lists = collection.shard.query_batch(edge.QueryBatchRequest(queries)) if queries else []
+            bare = [_is_bare(query) for query in request.query_points]
+            return query_batch_reply(lists, time.perf_counter() - started, bare=bare)
 
     async def _update(
-        self, name: str, request: Request, update: Callable[[Collection, Request, WriteTurns], Awaitable[None]]
+        self, name: str, request: Request, update: Callable[[Collection, Request, Turns], Awaitable[None]]
     ) -> q.PointsOperationResponse:
         started = time.perf_counter()
         async with self._turns.writer():
@@ -158,6 +163,24 @@ class PointsServicer(q.PointsServicer):
         self._operations += 1
         result = q.UpdateResult(operation_id=self._operations, status=q.UpdateStatus.Completed)
         return q.PointsOperationResponse(result=result, time=time.perf_counter() - started)
+
+
+def register(servicer: PointsServicer, server: grpc.aio.Server) -> None:
+    """Add the service; the methods that answer bytes get a handler that leaves them as they are, which goes first."""
+    q.add_PointsServicer_to_server(servicer, server)
+    queries = {"Query": (servicer.Query, q.QueryPoints), "QueryBatch": (servicer.QueryBatch, q.QueryBatchPoints)}
+    server.add_registered_method_handlers(
+        "qdrant.Points",
+        {
+            name: grpc.unary_unary_rpc_method_handler(method, request_deserializer=request.FromString)
+            for name, (method, request) in queries.items()
+        },
+    )
+
+
+def _is_bare(request: q.QueryPoints) -> bool:
+    """Whether nothing but ids and scores is asked for."""
+    return payload_selector(request.with_payload) is False and vectors_selector(request.with_vectors) is False
 
 
 def _facet_value(value: str | int | bool) -> q.FacetValue:

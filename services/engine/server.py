@@ -18,15 +18,20 @@ from grpc_health.v1.health import aio as health
 from qdrant_client import grpc as q
 
 from services.engine.collections_servicer import CollectionsServicer, RootServicer
-from services.engine.points_servicer import PointsServicer
-from services.engine.store import Store
-from services.engine.turns import WriteTurns
+from services.engine.points_servicer import PointsServicer, register
+from services.engine.store import Collection, Store
+from services.engine.turns import Turns
 
 MAX_MESSAGE_BYTES = 128 * 1024 * 1024
 MAX_CALLS_AT_ONCE = 256
-#: Log and segments are synced to disk this often while there are updates. Killing the process loses nothing (the log is
-#: in the kernel's hands when an update is acknowledged); a power failure can lose this much.
-FLUSH_INTERVAL_S = 5.0
+#: The log is synced to disk this often while there are updates. Killing the process loses nothing (the log is in the
+#: kernel's hands when an update is acknowledged); a power failure can lose this much.
+SYNC_INTERVAL_S = 5.0
+#: Segments are flushed, and the log is shortened, when nobody asked for anything for this long: a flush keeps queries
+#: waiting for up to a second when the disk is busy.
+QUIET_S = 2.0
+#: ... or when the log is this long, whatever goes on: a start applies it again, about 10,000 points a second.
+LOG_MAX_BYTES = 384 * 1024 * 1024
 DRAIN_S = 5.0
 PARENT_CHECK_S = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -63,7 +68,7 @@ async def serve(options: EngineOptions) -> None:
 
 
 async def _serve_store(store: Store, options: EngineOptions, stop: asyncio.Event) -> None:
-    turns = WriteTurns()
+    turns = Turns()
     server = grpc.aio.server(
         maximum_concurrent_rpcs=MAX_CALLS_AT_ONCE,
         options=[
@@ -77,7 +82,7 @@ async def _serve_store(store: Store, options: EngineOptions, stop: asyncio.Event
     state = health.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(state, server)
     q.add_CollectionsServicer_to_server(CollectionsServicer(store, turns), server)
-    q.add_PointsServicer_to_server(PointsServicer(store, turns), server)
+    register(PointsServicer(store, turns), server)
     q.add_QdrantServicer_to_server(RootServicer(), server)
     try:
         port = server.add_insecure_port(f"{options.host}:{options.port}")
@@ -86,7 +91,7 @@ async def _serve_store(store: Store, options: EngineOptions, stop: asyncio.Event
     await server.start()
     await state.set("", health_pb2.HealthCheckResponse.SERVING)
     _log.info("engine serves on %s:%d, %d collections", options.host, port, len(store.names()))
-    tasks = [asyncio.create_task(_flush_now_and_then(store, turns))]
+    tasks = [asyncio.create_task(_keep_durable(store, turns))]
     if options.parent_pid:
         tasks.append(asyncio.create_task(_watch_parent(options.parent_pid, stop)))
     try:
@@ -99,14 +104,22 @@ async def _serve_store(store: Store, options: EngineOptions, stop: asyncio.Event
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _flush_now_and_then(store: Store, turns: WriteTurns) -> None:
+async def _keep_durable(store: Store, turns: Turns) -> None:
     while True:
-        await asyncio.sleep(FLUSH_INTERVAL_S)
+        await asyncio.sleep(SYNC_INTERVAL_S)
         for collection in store.dirty():
-            await asyncio.to_thread(collection.write_back)
-            async with turns.writer():
-                if store.has(collection.name):
-                    collection.flush()
+            if collection.unsynced:
+                await asyncio.to_thread(collection.sync_log)
+            if _may_flush(collection, turns):
+                await asyncio.to_thread(collection.write_back)
+            if _may_flush(collection, turns):
+                async with turns.writer():
+                    if store.has(collection.name):
+                        collection.flush()
+
+
+def _may_flush(collection: Collection, turns: Turns) -> bool:
+    return turns.quiet_s >= QUIET_S or collection.log_bytes() >= LOG_MAX_BYTES
 
 
 async def _watch_parent(parent_pid: int, stop: asyncio.Event) -> None:
