@@ -208,8 +208,7 @@ class _Guard:
 
 
 def _empty_reply(method: Callable[..., Any]) -> Any:
-    """An empty message of the declared type: what is returned beside a status that is not OK is not sent, but must be
-    serialisable for Ray Serve."""
+    """An empty message of the declared type: Ray Serve wants one beside a status too, and clients ignore it."""
     reply_type = typing.get_type_hints(method)["return"]
     return reply_type()
 

@@ -1,8 +1,8 @@
 """`make demo`: the main job on real files, from nothing to answers, told as it happens.
 
 Ingests the documents of an example company and the project's own, asks the questions that come with them, and checks
-that each answer is where the questions file says it is. Ends with status 1 when a document could not be ingested, or fewer
-than three quarters of the questions found the passage that answers them.
+that each answer is where the questions file says it is. Ends with status 1 when a document could not be ingested, or
+fewer than three quarters of the questions found the passage that answers them.
 """
 
 import asyncio

@@ -6,7 +6,13 @@ import os
 
 import grpc
 import pytest
-from pergamon.client import AlreadyExistsError, DuplicatePolicy, UnavailableError, document_metadata
+from pergamon.client import (
+    AlreadyExistsError,
+    DuplicatePolicy,
+    InvalidRequestError,
+    UnavailableError,
+    document_metadata,
+)
 from pergamon.ingestor.v1 import document_pb2 as pb
 
 from tests.integration.client.scripted import UNAVAILABLE, UPLOADED, Hang, Refusal
@@ -137,3 +143,16 @@ async def test_upload_to_a_server_that_does_not_read_holds_no_more_than_its_wind
     with pytest.raises(asyncio.CancelledError):
         await upload
     await asyncio.wait_for(hang.cancelled.wait(), 10)
+
+
+@pytest.mark.parametrize("_", range(5))
+async def test_upload_that_is_refused_with_an_empty_message_beside_the_status_raises_why(client, served, _):
+    async def refuse(requests, context):
+        await anext(aiter(requests))
+        context.set_code(grpc.StatusCode.INVALID_ARGUMENT)
+        context.set_details("the file has no bytes")
+        return pb.UploadDocumentResponse()
+
+    served.services.upload_stream = refuse
+    with pytest.raises(InvalidRequestError, match="no bytes"):
+        await client.upload_document("kb_1", b"x" * 3_000_000, name="a")

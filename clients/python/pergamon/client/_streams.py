@@ -53,7 +53,10 @@ async def _read(stream: aio.StreamStreamCall[Request, Response], ending: "Ending
     try:
         return await stream.read()
     except aio.AioRpcError as failure:
-        raise await ending.explain(failure) from None
+        explained = await ending.explain(failure)
+        if ending.well:
+            return aio.EOF
+        raise explained from None
 
 
 async def _send_all(stream: aio.StreamStreamCall[Request, Response], requests: AsyncIterable[Request]) -> None:
@@ -86,6 +89,11 @@ class Ending:
         self._real: aio.AioRpcError | None = None
         stream.add_done_callback(self._note)
 
+    @property
+    def well(self) -> bool:
+        """Whether the server's own status, as far as it is known, is OK."""
+        return self._real is not None and self._real.code() is grpc.StatusCode.OK
+
     def _note(self, _: object) -> None:
         status = self._status()
         if status.details() != _CUT_OFF:
@@ -103,7 +111,7 @@ class Ending:
             await asyncio.sleep(_STEP_S)  # the server's own status is on its way
             left_s -= _STEP_S
             self._note(None)
-        return failure if self._real is None or self._real.code() is grpc.StatusCode.OK else self._real
+        return failure if self._real is None or self.well else self._real
 
 
 def _at_once(value: Coroutine[Any, Any, Value]) -> Value:

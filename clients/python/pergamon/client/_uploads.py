@@ -74,9 +74,13 @@ class UploadMethods(DocumentMethods):
                 stream = self._upload(timeout=call.left_s(), metadata=call.metadata)
                 requests = _requests(header, source, progress)
                 replies = exchange(stream, requests, reply_type=pb.UploadDocumentResponse, request_id=call.request_id)
+                answer: pb.UploadDocumentResponse | None = None
                 async with aclosing(replies):
+                    # To the end, where the status is: a server may send an empty message beside an error.
                     async for reply in replies:
-                        return reply
+                        answer = reply
+                if answer is not None:
+                    return answer
                 message = "the server ended the upload without an answer"
                 raise InternalError(StatusCode.INTERNAL, "", message, request_id=call.request_id)
 
