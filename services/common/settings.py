@@ -54,9 +54,12 @@ class ServerSettings(BaseSettings):
 
     def service_token(self) -> SecretStr:
         """The token with which services of one deployment call each other; empty when none is set."""
-        if self.service_token_file is None:
-            return SecretStr("")
-        return SecretStr(self.service_token_file.read_text(encoding="utf-8").strip())
+        return SecretStr(secret_in(self.service_token_file))
+
+
+def secret_in(file: Path | None) -> str:
+    """What a file of a secret holds, without white space at its ends; empty where there is no file."""
+    return "" if file is None else file.read_text(encoding="utf-8").strip()
 
 
 def is_loopback(host: str) -> bool:

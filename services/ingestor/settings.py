@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from services.common.settings import ServerSettings, default_data_dir
+from services.common.settings import ServerSettings, default_data_dir, secret_in
 
 
 class IngestorSettings(ServerSettings):
@@ -30,3 +30,17 @@ class IngestorSettings(ServerSettings):
     index_timeout_s: float = Field(default=60.0, gt=0, description="For one operation on the index.")
     retire_delay_s: float = Field(default=60.0, ge=0, description="Longest deadline of a search.")
     sparse_drift: float = Field(default=0.15, gt=0, description="Drift of the average length that rewrites BM25.")
+
+    def catalog_address(self) -> str:
+        """The catalogue's database, from its file or its field, else SQLite below data_dir."""
+        return secret_in(self.catalog_url_file) or self.catalog_url or f"sqlite:///{self._below('catalog.db')}"
+
+    def blobs_address(self) -> str:
+        """Where originals and parses are kept, else a folder below data_dir."""
+        return self.blobs_url or self._below("blobs").as_uri()
+
+    def qdrant_api_key(self) -> str | None:
+        return secret_in(self.qdrant_api_key_file) or None
+
+    def _below(self, name: str) -> Path:
+        return (self.data_dir / name).resolve()
