@@ -110,7 +110,6 @@ class Batcher:
         self._closing = False
         self._lost = False
         self._idle = asyncio.Event()
-        self._idle.set()
         self._worker = DeviceWorker(
             backend,
             on_taken=lambda work: self._from_thread(self._taken, work),
@@ -194,7 +193,9 @@ class Batcher:
         self._fail_waiting(ShuttingDown("this server is draining; use another one"))
         try:
             async with asyncio.timeout(self._limits.close_timeout_seconds):
-                await self._idle.wait()
+                while self._running is not None or self._ready is not None:
+                    self._idle.clear()
+                    await self._idle.wait()
         except TimeoutError:  # a device that hangs: its callers must not
             if self._running is not None:
                 for ticket in self._running.tickets:
@@ -242,7 +243,6 @@ class Batcher:
             alive = [ticket for ticket in tickets if not self._drop_expired(ticket)]
             if alive:
                 self._ready = prepare(alive)
-                self._idle.clear()
                 self._worker.offer(self._ready)
                 break
         self._observer.backlog(self.backlog_seconds())
@@ -286,8 +286,7 @@ class Batcher:
             self._fail_waiting(DeviceLost("the accelerator was lost; this server is draining, use another one"))
         if self._ready is None and not self._closing and not self._lost:
             self._offer_next()
-        if self._ready is None:
-            self._idle.set()
+        self._idle.set()
         self._observer.backlog(self.backlog_seconds())
 
     def _end(self, ticket: Ticket, outcome: ItemOutput | ServiceError, how: ItemEnd | None = None) -> None:
