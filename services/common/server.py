@@ -53,11 +53,15 @@ class App:
 
 @dataclass(slots=True)
 class GrpcServer:
-    """Serves apps on one port. `start`, then `wait_for_signal` or whatever the caller waits for, then `stop`."""
+    """Serves apps on one port. `start`, then `wait_for_signal` or whatever the caller waits for, then `stop`.
+
+    `local_address` is a further address without TLS, for callers on this machine: a socket file, as `unix:/path`.
+    """
 
     settings: ServerSettings
     edge: Edge
     apps: Sequence[App]
+    local_address: str = ""
     port: int = 0
     _server: grpc.aio.Server | None = None
     _health: HealthBoard = field(default_factory=HealthBoard)
@@ -91,6 +95,8 @@ class GrpcServer:
         await self._health.publish(HEALTH_SERVICE, True)
         await self.check_health()
         self.port = self._listen(server)
+        if self.local_address:
+            server.add_insecure_port(self.local_address)
         await server.start()
         self._watch = asyncio.create_task(self._watch_health())
         _log.info("serving", host=self.settings.host, port=self.port, services=names)

@@ -1,11 +1,12 @@
 """All four services in one process, on one port, with the embedded engine beside them.
 
-The services call each other over loopback with the same client that everyone uses: there is no second code path.
+The services call each other with the same client that everyone uses: there is no second code path. They do so over a
+socket file that only this user can open, so that TLS and the address outside are no concern of theirs.
 """
 
 import contextlib
 import os
-import socket
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -39,14 +40,21 @@ class AllInOne:
     """`start`, then `wait_for_signal` or whatever the caller waits for, then `stop`."""
 
     def __init__(self, settings: UpSettings) -> None:
-        # The services need each other's address before they listen, so a free port is chosen here.
-        self._settings = settings if settings.port else settings.model_copy(update={"port": free_port()})
+        self._settings = settings
         self._closing = contextlib.AsyncExitStack()
         self._server: GrpcServer | None = None
+        self._local = ""
 
     @property
     def target(self) -> str:
-        return f"127.0.0.1:{self._settings.port}"
+        """Where it listens, as `host:port`; known once it is started."""
+        host = "127.0.0.1" if self._settings.host in ("0.0.0.0", "::") else self._settings.host  # noqa: S104
+        return f"{host}:{self._server.port if self._server else self._settings.port}"
+
+    @property
+    def local_target(self) -> str:
+        """The socket file, for callers of the same user on this machine."""
+        return self._local
 
     async def start(self) -> None:
         """Start everything, in the order of need; what was started is stopped again when a later part fails."""
@@ -65,6 +73,9 @@ class AllInOne:
 
     async def _start(self) -> None:
         settings, metrics = self._settings, Metrics()
+        # Not below the data folder: a path of more than 100 characters is none for a socket.
+        folder = self._closing.enter_context(tempfile.TemporaryDirectory(prefix="pergamon-"))
+        self._local = f"unix:{folder}/grpc.sock"
         token = os.urandom(24).hex() if settings.api_keys_file else ""
         edge = Edge(
             authenticator=Authenticator.load(settings.api_keys_file, token)
@@ -86,15 +97,19 @@ class AllInOne:
         blobs = await open_blob_store(BlobSettings(url=settings.blobs_url or folder_url(settings.data_dir)))
         index = IndexConnection(qdrant)
         self._closing.push_async_callback(index.aclose)
-        client = await self._closing.enter_async_context(AsyncClient(self.target, api_key=token or None))
-        shared: dict[str, Any] = {"host": settings.host, "port": settings.port, "models_dir": settings.models_dir}
+        client = await self._closing.enter_async_context(AsyncClient(self._local, api_key=token or None))
+        shared: dict[str, Any] = {
+            "models_dir": settings.models_dir,
+            "threads": settings.threads,
+            "pull_models": settings.pull_models,
+        }
         apps: list[App] = [
             embedder.build(
-                EmbedderSettings(**shared, threads=settings.threads, pull_models=settings.pull_models),
+                EmbedderSettings(**shared),
                 embedder.EmbedderDeps(edge=edge, metrics=metrics),
             ),
             reranker.build(
-                RerankerSettings(**shared, threads=settings.threads, pull_models=settings.pull_models),
+                RerankerSettings(**shared),
                 reranker.RerankerDeps(edge=edge, metrics=metrics),
             ),
             ingestor.build(
@@ -108,7 +123,7 @@ class AllInOne:
                 retriever.RetrieverDeps(edge=edge, metrics=metrics, catalog=catalog, index=index, client=client),
             ),
         ]
-        self._server = GrpcServer(settings=settings, edge=edge, apps=apps)
+        self._server = GrpcServer(settings=settings, edge=edge, apps=apps, local_address=self._local)
         self._closing.push_async_callback(self._server.stop)
         await self._server.start()
         metrics.serve(settings.host, settings.metrics_port)
@@ -127,10 +142,3 @@ def sqlite_url(data_dir: Path) -> str:
 
 def folder_url(data_dir: Path) -> str:
     return (data_dir / "blobs").resolve().as_uri()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port

@@ -30,10 +30,10 @@ def up(options: Options, host: str | None, port: int | None, metrics_port: int |
     async def run() -> None:
         running = await find_running(settings.data_dir)
         if running is not None:
-            raise click.ClickException(f"an all-in-one already serves this data folder at {running.target}")
+            raise click.ClickException(f"process {running.pid} already serves this data folder")
         server = AllInOne(settings)
         await server.start()
-        announce(settings.data_dir, RunningServer(pid=os.getpid(), target=server.target))
+        announce(settings.data_dir, RunningServer(pid=os.getpid(), target=server.local_target))
         try:
             errors.print(f"Pergamon is ready at [bold]{server.target}[/bold] (stop with Ctrl-C)")
             await server.wait_for_signal()

@@ -10,6 +10,8 @@ from google.protobuf.message import Message
 from rich.console import Console
 from rich.table import Table
 
+_NEVER_CUT = frozenset({"id", "state", "kind"})
+
 console = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -26,7 +28,10 @@ def print_json(value: object) -> None:
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], empty: str) -> None:
     """A table, or the sentence `empty` when there are no rows."""
-    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        whole = column in _NEVER_CUT  # an identifier that is cut is of no use
+        table.add_column(column, no_wrap=whole, overflow="ignore" if whole else "fold")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))
     if table.row_count:

@@ -85,7 +85,7 @@ async def connect(options: Options) -> AsyncGenerator[AsyncClient]:
     server = AllInOne(options.settings(port=0, metrics_port=0, log_level="WARNING"))
     await server.start()
     try:
-        async with AsyncClient(server.target, api_key=options.api_key or None) as client:
+        async with AsyncClient(server.local_target, api_key=options.api_key or None) as client:
             yield client
     finally:
         await server.stop()
