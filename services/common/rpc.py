@@ -25,6 +25,8 @@ from services.common.metrics import Metrics
 from services.common.status import STATUS_TRAILER, status_code, to_status
 
 REQUEST_ID = "x-request-id"
+TIMEOUT = "x-timeout-ms"
+_TIMEOUT_DIGITS = 10
 
 _log = logs.get(__name__)
 
@@ -152,7 +154,7 @@ class _Guard:
         edge.in_work += 1
         edge.metrics.calls_in_work.labels(self._service).inc()
         structlog.contextvars.bind_contextvars(request_id=self._request_id, tenant=principal.tenant_id)
-        remaining = _time_remaining(self._context)
+        remaining = _time_remaining(self._context, self._metadata)
         deadline = Deadline.after(self._timeout_s if remaining is None else remaining, edge.clock)
         return Call(request_id=self._request_id, principal=principal, deadline=deadline)
 
@@ -165,7 +167,7 @@ class _Guard:
             self._edge.metrics.calls_in_work.labels(self._service).dec()
         if error is None:
             self._end("OK")
-            self._trail(())
+            self._trail()
             return False
         if isinstance(error, asyncio.CancelledError | GeneratorExit):
             self._end("CANCELLED")
@@ -188,7 +190,7 @@ class _Guard:
         status = to_status(error, self._request_id)
         self._context.set_code(code)
         self._context.set_details(status.message)
-        self._trail(((STATUS_TRAILER, status.SerializeToString()),))
+        self._trail((STATUS_TRAILER, status.SerializeToString()))
         self._end(code.name)
         _log.info(
             "rpc_failed",
@@ -198,8 +200,9 @@ class _Guard:
             message=error.message,
         )
 
-    def _trail(self, more: tuple[tuple[str, str | bytes], ...]) -> None:
-        self._context.set_trailing_metadata(((REQUEST_ID, self._request_id), *more))
+    def _trail(self, *more: tuple[str, str | bytes]) -> None:
+        # A list: Ray Serve adds it to one of its own.
+        self._context.set_trailing_metadata([(REQUEST_ID, self._request_id), *more])
 
     def _end(self, code: str) -> None:
         metrics = self._edge.metrics
@@ -222,10 +225,14 @@ def _metadata(context: Context) -> Mapping[str, str]:
     return {str(key).lower(): str(value) for key, value in pairs if not str(key).endswith("-bin")}
 
 
-def _time_remaining(context: Context) -> float | None:
-    """Seconds until the client's own deadline; None when it set none, or the context cannot tell (Ray Serve)."""
+def _time_remaining(context: Context, metadata: Mapping[str, str]) -> float | None:
+    """Seconds until the client's own deadline; None when it set none.
+
+    The context of Ray Serve does not know it: there it is what the client says in its metadata.
+    """
     ask = getattr(context, "time_remaining", None)
-    if ask is None:
-        return None
-    remaining = ask()
-    return None if remaining is None else max(0.0, float(remaining))
+    if ask is not None:
+        remaining = ask()
+        return None if remaining is None else max(0.0, float(remaining))
+    said = metadata.get(TIMEOUT, "")
+    return int(said) / 1000 if said.isascii() and said.isdecimal() and len(said) <= _TIMEOUT_DIGITS else None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import grpc
+from google.protobuf.message import Message
 from grpc import aio
 
 from pergamon.client._retry import RetryPolicy, Timing
@@ -16,7 +17,7 @@ from pergamon.client.errors import DeadlineExceededError, PergamonError, error_f
 #: Budget of calls whose length is the caller's affair (uploads, streams), where the caller names none.
 STREAM_TIMEOUT_S = 3600.0
 
-Request = TypeVar("Request")
+Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response")
 Metadata = tuple[tuple[str, str], ...]
 
@@ -41,11 +42,17 @@ class CallContext:
     """One call over all of its attempts: its id, what travels with it, and what is left of its time."""
 
     request_id: str
-    metadata: Metadata
+    fixed_metadata: Metadata
     deadline: float
     timing: Timing
     retry: RetryPolicy
     attempt: int = 1
+
+    @property
+    def metadata(self) -> Metadata:
+        """What travels with an attempt. The time left goes along because not every server can see gRPC's own."""
+        left_ms = max(0, int((self.deadline - self.timing.now()) * 1000))
+        return (*self.fixed_metadata, ("x-timeout-ms", str(left_ms)))
 
     def left_s(self) -> float:
         """Seconds to the deadline. Raises DeadlineExceededError when there are none."""
@@ -79,15 +86,19 @@ class Calls:
         """Refuse calls from now on."""
         self._closed = True
 
-    def begin(self, timeout_s: float | None, default_s: float | None = None) -> CallContext:
-        """Start the clock of a call; `timeout_s` None: `default_s`, else the client's default."""
+    def begin(self, service: str, timeout_s: float | None, default_s: float | None = None) -> CallContext:
+        """Start the clock of a call; `timeout_s` None: `default_s`, else the client's default.
+
+        `service` (a field of Targets) goes along as `application`, by which Ray Serve chooses among the applications
+        behind one port; other servers pay no attention to it.
+        """
         if self._closed:
             raise RuntimeError("the client is closed")
         budget = _checked(timeout_s) if timeout_s is not None else default_s or self._timeout_s
         request_id = uuid.uuid4().hex
         return CallContext(
             request_id=request_id,
-            metadata=(*self._credentials, ("x-request-id", request_id)),
+            fixed_metadata=(*self._credentials, ("x-request-id", request_id), ("application", service)),
             deadline=self._timing.now() + budget,
             timing=self._timing,
             retry=self._retry,
@@ -102,7 +113,7 @@ class Calls:
         repeatable: bool = True,
     ) -> Response:
         """Call a unary method; `repeatable` says that doing it twice does no harm."""
-        call = self.begin(timeout_s)
+        call = self.begin(_service_of(request), timeout_s)
 
         async def attempt() -> Response:
             return await method(request, timeout=call.left_s(), metadata=call.metadata)
@@ -121,6 +132,11 @@ class Calls:
                 if not repeatable:
                     raise
                 await call.wait_to_retry(error)
+
+
+def _service_of(request: Message) -> str:
+    """`embedder` for a message of package pergamon.embedder.v1."""
+    return request.DESCRIPTOR.full_name.split(".")[1]
 
 
 def _checked(timeout_s: float) -> float:

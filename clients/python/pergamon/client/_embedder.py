@@ -100,7 +100,7 @@ class EmbedderMethods(ServiceMethods):
         an hour. A stream that breaks is not repeated: go on after the last id that was answered. An exception of
         `requests` is raised here.
         """
-        call = self._calls.begin(timeout_s, STREAM_TIMEOUT_S)
+        call = self._calls.begin("embedder", timeout_s, STREAM_TIMEOUT_S)
         stream = self._embedder.EmbedStream(timeout=call.left_s(), metadata=call.metadata)
         replies = exchange(stream, requests, reply_type=pb.EmbedStreamResponse, request_id=call.request_id)
         async with aclosing(replies):
@@ -124,7 +124,7 @@ class EmbedderMethods(ServiceMethods):
 
     async def get_tokenizer(self, sha256: str, *, timeout_s: float | None = None) -> bytes:
         """tokenizer.json with this sha256 (hex), to count tokens locally. Raises ValueError when other bytes arrive."""
-        call = self._calls.begin(timeout_s)
+        call = self._calls.begin("embedder", timeout_s)
 
         async def attempt() -> bytes:
             request = pb.GetTokenizerRequest(sha256=sha256)

@@ -56,7 +56,7 @@ class JobMethods(ServiceMethods):
         parse
         embed
         """
-        call = self._calls.begin(timeout_s, STREAM_TIMEOUT_S)
+        call = self._calls.begin("ingestor", timeout_s, STREAM_TIMEOUT_S)
         seen: pb.Job | None = None
         while True:
             try:

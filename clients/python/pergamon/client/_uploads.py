@@ -58,7 +58,7 @@ class UploadMethods(DocumentMethods):
         >>> uploaded = await client.upload_document("kb_1", b"# Travel", name="travel.md")
         >>> job = await client.wait_for_job(uploaded.job_id)
         """
-        call = self._calls.begin(timeout_s, STREAM_TIMEOUT_S)
+        call = self._calls.begin("ingestor", timeout_s, STREAM_TIMEOUT_S)
         async with open_source(content, name) as source:
             header = pb.UploadHeader(
                 knowledge_base_id=knowledge_base_id,
