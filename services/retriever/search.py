@@ -186,7 +186,7 @@ def _cut(ranked: Sequence[Ranked], *, with_dropped: bool) -> tuple[tuple[Passage
             passed = not one.judged or _passes(score, group.members[pool.hit(key)[0]].threshold)
             (fine if passed else refused).append((key, score))
         passages += [_passage(group, one.fetched, key, score) for key, score in fine[: group.top_k]]
-        if with_dropped:
+        if with_dropped and len(dropped) < _MAX_DROPPED:
             dropped += [_dropped(pool, key, score, DropReason.THRESHOLD) for key, score in refused]
             dropped += [_dropped(pool, key, score, DropReason.CUT) for key, score in fine[group.top_k :]]
             dropped += _left_out(one.fetched)
