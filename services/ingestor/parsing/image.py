@@ -17,7 +17,7 @@ from services.ingestor.parsing.parser import ParseOptions
 from services.ingestor.parsing.picture import picture_page
 
 _MAX_PIXELS = 120_000_000
-_MAX_SIDE = 6000
+_MAX_SIDE = 3200
 _MAX_FRAMES = 2000
 _STRETCH_PAGES = 8
 _DEFAULT_DPI = 96.0

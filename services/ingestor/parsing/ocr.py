@@ -65,6 +65,16 @@ class RapidOcr:
             if text.strip()
         ]
 
+    def lies_on_its_side(self, image: Image) -> bool:
+        """Whether most of the text found is taller than wide: the page is turned by a quarter. Costs no recognition."""
+        found = self._loaded()(np.ascontiguousarray(image[:, :, ::-1]), use_det=True, use_cls=False, use_rec=False)
+        if found.boxes is None:
+            return False
+        sides = np.asarray(found.boxes).max(axis=1) - np.asarray(found.boxes).min(axis=1)
+        long = sides.max(axis=1) > 2.5 * sides.min(axis=1)
+        tall = sides[:, 1] > sides[:, 0]
+        return bool(long.sum() > 2 and (tall & long).sum() > 0.6 * long.sum())
+
     def upright_score(self, crops: Sequence[Image]) -> float:
         """How well lines read as they stand, without turning them: mean score of the crops."""
         scores: list[float] = []
@@ -104,6 +114,9 @@ class PreferredOcr:
             return found
         other = self._second.read(image)
         return other if mean_score(other) > mean_score(found) else found
+
+    def lies_on_its_side(self, image: Image) -> bool:
+        return self._first.lies_on_its_side(image)
 
     def upright_score(self, crops: Sequence[Image]) -> float:
         return self._first.upright_score(crops)

@@ -116,6 +116,8 @@ def _begins(line: Line, group: list[Line], profile: FontProfile, left: float, ri
     if line.bold != before.bold and (len(group) == 1 or line.bold) and not _continues(before, line):
         return True
     step = line.y0 - before.y0
+    if profile.level(line) and profile.level(line) == profile.level(before) and len(group) < _MAX_HEADING_LINES:
+        return not 0 < step < 1.7 * size
     if step > max(1.35 * spacing, spacing + 0.45 * size) or step < -0.5 * size:
         return True
     if _BULLET.match(line.text):

@@ -10,8 +10,8 @@ from services.ingestor.parsing.parser import ParseOptions
 from services.ingestor.parsing.pages import PageParse
 from services.ingestor.parsing.picture import picture_page
 
-_DPI = 200
-_MAX_PIXELS = 24_000_000
+_DPI = 150
+_MAX_PIXELS = 12_000_000
 
 
 def ocr_page(page: Any, number: int, options: ParseOptions) -> PageParse:

@@ -6,7 +6,7 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pymupdf
@@ -50,11 +50,13 @@ def page_text(page: Any) -> PageText:
         for line in _lines(content):
             for span in line["spans"]:
                 span["text"] = _arabic(span["chars"])
-    groups: dict[float, list[Fragment]] = {}
+    groups: dict[tuple[float, bool], list[Fragment]] = {}
     for line in _lines(content):
         dx, dy = line["dir"]
         angle = round(math.degrees(math.atan2(dy, dx)) / _ANGLE_STEP) * _ANGLE_STEP
-        groups.setdefault(angle, []).extend(_fragments(line, dx, dy))
+        mirrored = _is_mirrored(line, dx, dy)
+        pieces = _fragments(line, dx, dy)
+        groups.setdefault((angle, mirrored), []).extend(map(_flipped, pieces) if mirrored else pieces)
     ordered = sorted(groups.values(), key=lambda group: -sum(len(f.text) for f in group))
     rules = tuple(
         Rule(x0=b["bbox"][0], y0=b["bbox"][1], x1=b["bbox"][2], y1=b["bbox"][3], stroked=b["stroked"])
@@ -84,7 +86,7 @@ def _fragments(line: Any, dx: float, dy: float) -> Iterator[Fragment]:
     for start, end in _pieces(text):
         share = (x1 - x0) / len(text)
         yield Fragment(
-            text=_normal(text[start:end]),
+            text=_normal(text[start:end]) + (" " if text[end : end + 1].isspace() else ""),
             x0=x0 + start * share,
             x1=x0 + end * share,
             y0=y0,
@@ -120,6 +122,22 @@ def _frame(line: Any, dx: float, dy: float, span: Any) -> tuple[float, float, fl
     start, base = ox * dx + oy * dy, -ox * dy + oy * dx
     along = ((x1 - x0) - size * abs(dy)) / abs(dx) if abs(dx) >= abs(dy) else ((y1 - y0) - size * abs(dx)) / abs(dy)
     return start, base - 0.8 * size, start + max(size, along), base + 0.2 * size
+
+
+def _is_mirrored(line: Any, dx: float, dy: float) -> bool:
+    """Whether glyphs stand on their heads in the frame of their line: the baseline is near the upper edge of the box."""
+    span = next((s for s in line["spans"] if s["text"].strip()), None)
+    if span is None or min(abs(dx), abs(dy)) > 0.01:
+        return False
+    x, y = span["origin"]
+    x0, y0, x1, y1 = span["bbox"]
+    base = -x * dy + y * dx
+    edges = sorted((-x0 * dy + y0 * dx, -x1 * dy + y1 * dx))
+    return edges[1] > edges[0] and (base - edges[0]) / (edges[1] - edges[0]) < 0.4
+
+
+def _flipped(f: Fragment) -> Fragment:
+    return replace(f, y0=-f.y1, y1=-f.y0)
 
 
 def _is_bold(span: Any) -> bool:

@@ -58,15 +58,10 @@ def _blocks(fragments: Sequence[Fragment], number: int) -> list[Block]:
 
 def _read_upright(reader: Engine, image: Image) -> tuple[list[Recognised], int]:
     """Lines, and how many quarter turns (counter-clockwise) the picture needed before it could be read."""
-    lines = reader.read(image)
     turns = 0
-    tall = sum(len(line.text) for line in lines if _is_tall(line))
-    if tall > 0.5 * sum(len(line.text) for line in lines) or not lines:
-        best = mean_score(lines) * sum(len(line.text) for line in lines) if tall == 0 else 0.0
-        turned = np.rot90(image)
-        found = reader.read(np.ascontiguousarray(turned))
-        if mean_score(found) * sum(len(line.text) for line in found) > best:
-            lines, turns, image = found, 1, np.ascontiguousarray(turned)
+    if isinstance(reader, RapidOcr | PreferredOcr) and reader.lies_on_its_side(image):
+        image, turns = np.ascontiguousarray(np.rot90(image)), 1
+    lines = reader.read(image)
     if lines and _is_upside_down(reader, image, lines):
         far_corner = np.array([image.shape[1], image.shape[0]], dtype=np.float64)
         lines = [replace(line, corners=(far_corner - line.corners)[[2, 3, 0, 1]]) for line in lines]
@@ -88,11 +83,6 @@ def _is_upside_down(reader: Engine, image: Image, lines: Sequence[Recognised]) -
     if not crops:
         return False
     return reader.upright_score([np.ascontiguousarray(np.rot90(crop, 2)) for crop in crops]) > reader.upright_score(crops) + 0.05
-
-
-def _is_tall(line: Recognised) -> bool:
-    width, height = line.corners.max(axis=0) - line.corners.min(axis=0)
-    return len(line.text) >= 2 and height > 1.6 * width
 
 
 def _fragments(lines: Sequence[Recognised], turns: int, shape: tuple[int, int], points_per_pixel: float) -> list[Fragment]:

@@ -11,6 +11,7 @@ _WIDE_SHARE = 0.62
 _MIN_LINES = 4
 _MIN_COLUMN_CHARS = 11.0
 _MIN_FILL = 0.42
+_CROSSED_SHARE = 0.15  # of the usual height of text above a strip: centred lines of a title may cross a gutter
 
 
 def regions(fragments: Sequence[Fragment]) -> list[list[Line]]:
@@ -82,7 +83,7 @@ def _gutter(fragments: list[Fragment]) -> float | None:
         return None
     size = sorted(f.size for f in fragments)[len(fragments) // 2]
     bins = _coverage(narrow, left_edge, width)
-    allowed = 0.03 * sum(f.y1 - f.y0 for f in narrow)
+    allowed = _CROSSED_SHARE * sorted(bins)[len(bins) // 2]
     best: tuple[float, float] | None = None
     start: int | None = None
     for index, covered in enumerate([*bins, float("inf")]):

@@ -105,15 +105,32 @@ def _table(
     cells: dict[tuple[int, int], list[Fragment]] = {}
     for f in inside:
         cells.setdefault((_slot(ys, f.middle), _slot(xs, (f.x0 + f.x1) / 2)), []).append(f)
-    if len(cells) < 3 or len({r for r, _ in cells}) < 2 or len({c for _, c in cells}) < 2:
-        return None, set()
-    if max(sum(len(f.text) for f in cell) for cell in cells.values()) > 0.8 * sum(len(f.text) for f in inside) > 400:
-        return None, set()
     owner = _merged(xs, ys, across, down)
+    if not _is_table(cells, owner, xs, inside):
+        return None, set()
     rows = _rows(cells, owner, len(xs) - 1, len(ys) - 1)
     box = BoundingBox(page=page, x0=xs[0], y0=ys[0], x1=xs[-1], y1=ys[-1])
     block = table_block(rows, header_rows=_header_rows(rows), page=page, box=box)
     return block, {id(f) for f in inside}
+
+
+def _is_table(
+    cells: dict[tuple[int, int], list[Fragment]], owner: dict[tuple[int, int], int], xs: list[float], inside: list[Fragment]
+) -> bool:
+    """Whether the grid is one of a table and not of boxes in a drawing: two rows with two filled cells each, texts that
+    stay inside their cells, and no cell that holds most of the page."""
+    rows: dict[int, set[int]] = {}
+    for (row, column), _ in cells.items():
+        rows.setdefault(row, set()).add(owner[(row, column)])
+    if sum(len(filled) >= 2 for filled in rows.values()) < 2:
+        return False
+    right_edge: dict[int, float] = {}
+    for (_, column), cell in owner.items():
+        right_edge[cell] = max(right_edge.get(cell, 0.0), xs[column + 1])
+    fitting = sum(f.x1 <= right_edge[owner[place]] + f.size for place, found in cells.items() for f in found)
+    chars = {place: sum(len(f.text) for f in found) for place, found in cells.items()}
+    total = sum(chars.values())
+    return fitting >= 0.85 * len(inside) and not max(chars.values()) > max(600, 0.6 * total)
 
 
 def _rows(

@@ -1,6 +1,6 @@
 """Tables as blocks: rows of equal length, and the text that shows them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from services.domain.blocks import Block, BlockKind, BoundingBox
 from services.ingestor.parsing.cleaning import one_line
@@ -19,7 +19,7 @@ def table_block(
 
     A cell is one line of text; a bar inside it is kept, the `rows` are exact.
     """
-    clean = [[one_line(cell) for cell in row] for row in rows]
+    clean = [_once(one_line(cell) for cell in row) for row in rows]
     kept = [(index, row) for index, row in enumerate(clean) if any(row)]
     if not kept:
         return None
@@ -35,3 +35,11 @@ def table_block(
         page=page,
         box=box,
     )
+
+
+def _once(cells: Iterable[str]) -> list[str]:
+    """A row that says one thing in every place (a title over all columns) says it once."""
+    row = list(cells)
+    if len(row) > 2 and row[0] and all(cell == row[0] for cell in row):
+        return [row[0], *([""] * (len(row) - 1))]
+    return row
