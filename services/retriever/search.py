@@ -28,6 +28,7 @@ from services.retriever.types import (
     StageState,
 )
 
+#: The call's own deadline ends first and says so; the index's time limit is for a hanging index.
 _GRACE_S = 0.25
 _MAX_DROPPED = 200
 
@@ -80,8 +81,8 @@ class Searcher:
         log = StageLog(parts.clock, parts.metrics)
         embedding = EmbeddingRun(parts.embeddings, call.query, deadline)
         try:
-            await embedding.begin(self._guesses.needs(call))
             with log.stage("plan"):
+                await embedding.begin(self._guesses.needs(call))
                 snapshot = await parts.snapshots.search_snapshot(call.tenant_id, call.knowledge_base_ids)
                 self._guesses.learn(call.tenant_id, snapshot)
                 plan = plan_search(call, snapshot)
