@@ -27,6 +27,7 @@ from services.domain.chunks import Chunk
 from services.domain.ids import DocumentId, DocVersionId, IndexVersionId, KnowledgeBaseId
 from services.engine.supervisor import EngineSupervisor
 from services.index.connection import IndexConnection
+from services.index.payload import scope_term
 from services.index.reader import IndexReader
 from services.index.schema import CollectionSchema
 from services.index.types import IndexedDocument, IndexQuery, PointWrite, SparseVector
@@ -105,11 +106,10 @@ def _query() -> IndexQuery:
 
 
 def _edge_batch(query: IndexQuery, *, with_payload: bool) -> edge.QueryBatchRequest:
-    match = edge.FieldCondition("kb_id", match=edge.MatchValue(query.kb_id))
-    version = edge.FieldCondition("index_version", match=edge.MatchValue(query.index_version))
+    scope = edge.FieldCondition("scope", match=edge.MatchValue(scope_term(query.kb_id, query.index_version)))
     hidden = edge.FieldCondition("doc_version", match=edge.MatchAny(list(query.hidden_doc_versions)))
-    bounds = edge.Filter(must=[match, version], must_not=[hidden])
-    idf = edge.SearchParams(idf=edge.IdfParams(corpus=edge.Filter(must=[match, version])))
+    bounds = edge.Filter(must=[scope], must_not=[hidden])
+    idf = edge.SearchParams(idf=edge.IdfParams(corpus=edge.Filter(must=[scope])))
     sparse = edge.SparseVector(query.sparse[0].indices.tolist(), query.sparse[0].values.tolist())
     slim = edge.PayloadSelector.Include(["hit"]) if with_payload else False
     rankings = [

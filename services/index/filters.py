@@ -31,7 +31,7 @@ from services.domain.filters import (
     TextMatch,
 )
 from services.domain.ids import DocVersionId, IndexVersionId, KnowledgeBaseId
-from services.index.payload import TEXT_FIELDS, label_key, label_term
+from services.index.payload import SCOPE_KEY, TEXT_FIELDS, label_key, label_term, scope_term
 from services.index.words import asked_words
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -41,10 +41,9 @@ def corpus_filter(kb_id: KnowledgeBaseId, index_version: IndexVersionId | None =
     """One knowledge base, and one of its index versions if given. InvalidRequest for an empty id."""
     if not kb_id:
         raise InvalidRequest("the knowledge base id is empty: every access to the index names one")
-    bounds = [_keyword("kb_id", kb_id)]
-    if index_version is not None:
-        bounds.append(_integer("index_version", index_version))
-    return q.Filter(must=bounds)
+    if index_version is None:
+        return q.Filter(must=[_keyword("kb_id", kb_id)])
+    return q.Filter(must=[_keyword(SCOPE_KEY, scope_term(kb_id, index_version))])
 
 
 def search_filter(
@@ -176,10 +175,6 @@ def _whole_number(value: Scalar) -> int | None:
 
 def _keyword(key: str, value: str) -> q.Condition:
     return q.Condition(field=q.FieldCondition(key=key, match=q.Match(keyword=value)))
-
-
-def _integer(key: str, value: int) -> q.Condition:
-    return q.Condition(field=q.FieldCondition(key=key, match=q.Match(integer=value)))
 
 
 def _one_of_keywords(key: str, values: Sequence[str]) -> q.Condition:

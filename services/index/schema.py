@@ -19,15 +19,16 @@ _INTEGER = q.FieldType.FieldTypeInteger
 _DATETIME = q.FieldType.FieldTypeDatetime
 _TENANT = q.PayloadIndexParams(keyword_index_params=q.KeywordIndexParams(is_tenant=True))
 
+#: Changes when points carry other payload than before: points of another layout are not read.
+_LAYOUT = 2
+
 #: Payload keys with an index, and its type: written in `services.index.payload`, asked for in `services.index.filters`.
 PAYLOAD_INDEXES: dict[str, q.FieldType.ValueType] = {
+    "scope": _KEYWORD,
     "kb_id": _KEYWORD,
-    "index_version": _INTEGER,
     "doc_version": _INTEGER,
     "document_id": _KEYWORD,
-    "content_hash": _KEYWORD,
     "embed_hash": _KEYWORD,
-    "ordinal": _INTEGER,
     "meta.name": _KEYWORD,
     "meta.title": _KEYWORD,
     "meta.author": _KEYWORD,
@@ -54,7 +55,7 @@ class CollectionSchema:
     @property
     def collection(self) -> str:
         """The collection's name: readable, and different whenever the schema is."""
-        identity = f"{self.model}\n{self.dimensions}\n{self.tokenizer_version}"
+        identity = f"{self.model}\n{self.dimensions}\n{self.tokenizer_version}\n{_LAYOUT}"
         slug = re.sub(r"[^a-z0-9]+", "-", self.model.lower()).strip("-")[:80]
         return f"{slug}-{self.dimensions}-{hashlib.sha256(identity.encode()).hexdigest()[:10]}"
 
@@ -125,7 +126,7 @@ class IndexSchemas:
             wait=True,
             field_name=key,
             field_type=kind,
-            field_index_params=_TENANT if key == "kb_id" else None,
+            field_index_params=_TENANT if key == "scope" else None,
         )
         await self._connection.points("CreateFieldIndex", request, deadline)
 
