@@ -98,6 +98,8 @@ class AllInOne:
         index = IndexConnection(qdrant)
         self._closing.push_async_callback(index.aclose)
         client = await self._closing.enter_async_context(AsyncClient(self._local, api_key=token or None))
+        searching = AsyncClient(self._local, api_key=token or None, retry=retriever.RETRY)
+        await self._closing.enter_async_context(searching)
         shared: dict[str, Any] = {
             "models_dir": settings.models_dir,
             "threads": settings.threads,
@@ -120,7 +122,7 @@ class AllInOne:
             ),
             retriever.build(
                 RetrieverSettings(),
-                retriever.RetrieverDeps(edge=edge, metrics=metrics, catalog=catalog, index=index, client=client),
+                retriever.RetrieverDeps(edge=edge, metrics=metrics, catalog=catalog, index=index, client=searching),
             ),
         ]
         self._server = GrpcServer(settings=settings, edge=edge, apps=apps, local_address=self._local)
