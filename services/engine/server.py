@@ -5,6 +5,7 @@
 import asyncio
 import contextlib
 import ctypes
+import gc
 import logging
 import os
 import signal
@@ -18,20 +19,13 @@ from grpc_health.v1.health import aio as health
 from qdrant_client import grpc as q
 
 from services.engine.collections_servicer import CollectionsServicer, RootServicer
+from services.engine.durability import Durability
 from services.engine.points_servicer import PointsServicer, register
-from services.engine.store import Collection, Store
+from services.engine.store import Store
 from services.engine.turns import Turns
 
 MAX_MESSAGE_BYTES = 128 * 1024 * 1024
 MAX_CALLS_AT_ONCE = 256
-#: The log is synced to disk this often while there are updates. Killing the process loses nothing (the log is in the
-#: kernel's hands when an update is acknowledged); a power failure can lose this much.
-SYNC_INTERVAL_S = 5.0
-#: Segments are flushed, and the log is shortened, when nobody asked for anything for this long: a flush keeps queries
-#: waiting for up to a second when the disk is busy.
-QUIET_S = 2.0
-#: ... or when the log is this long, whatever goes on: a start applies it again, about 10,000 points a second.
-LOG_MAX_BYTES = 384 * 1024 * 1024
 DRAIN_S = 5.0
 PARENT_CHECK_S = 1.0
 _PR_SET_PDEATHSIG = 1
@@ -88,10 +82,13 @@ async def _serve_store(store: Store, options: EngineOptions, stop: asyncio.Event
         port = server.add_insecure_port(f"{options.host}:{options.port}")
     except RuntimeError as error:
         raise OSError(f"cannot listen on {options.host}:{options.port}: the port is taken or not allowed") from error
+    # What exists by now lives as long as the process: the collector need not look at it again and again.
+    gc.collect()
+    gc.freeze()
     await server.start()
     await state.set("", health_pb2.HealthCheckResponse.SERVING)
     _log.info("engine serves on %s:%d, %d collections", options.host, port, len(store.names()))
-    tasks = [asyncio.create_task(_keep_durable(store, turns))]
+    tasks = [asyncio.create_task(Durability(store, turns).run())]
     if options.parent_pid:
         tasks.append(asyncio.create_task(_watch_parent(options.parent_pid, stop)))
     try:
@@ -102,24 +99,6 @@ async def _serve_store(store: Store, options: EngineOptions, stop: asyncio.Event
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def _keep_durable(store: Store, turns: Turns) -> None:
-    while True:
-        await asyncio.sleep(SYNC_INTERVAL_S)
-        for collection in store.dirty():
-            if collection.unsynced:
-                await asyncio.to_thread(collection.sync_log)
-            if _may_flush(collection, turns):
-                await asyncio.to_thread(collection.write_back)
-            if _may_flush(collection, turns):
-                async with turns.writer():
-                    if store.has(collection.name):
-                        collection.flush()
-
-
-def _may_flush(collection: Collection, turns: Turns) -> bool:
-    return turns.quiet_s >= QUIET_S or collection.log_bytes() >= LOG_MAX_BYTES
 
 
 async def _watch_parent(parent_pid: int, stop: asyncio.Event) -> None:
