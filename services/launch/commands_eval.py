@@ -1,13 +1,15 @@
 """`pergamon eval`: measure retrieval and extraction on collections with known answers."""
 
+from dataclasses import asdict
 from pathlib import Path
 
 import click
 from pergamon.client import AsyncClient
 
 from services.launch.commands_search import MODES
+from services.launch.eval_extract import evaluate_files, load_files
 from services.launch.eval_retrieval import EvalOptions, EvalResult, evaluate, load_collection
-from services.launch.output import print_json, print_table
+from services.launch.output import console, print_json, print_table
 from services.launch.session import Options, with_client
 
 
@@ -75,6 +77,32 @@ def eval_retrieval(
         for result in results
     ]
     print_table(("collection", "queries", "nDCG@10", "Recall@10", "MRR@10", "p50 ms", "p95 ms", "degraded"), rows, "")
+
+
+@evaluation.command("extract")
+@click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--only", multiple=True, metavar="PART", help="Only files whose path holds PART; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.pass_obj
+def eval_extract(options: Options, folder: Path, only: tuple[str, ...], as_json: bool) -> None:
+    """Check the facts of hard files in FOLDER (files.jsonl) through the API. Ends with status 1 when one fails."""
+    files = [file for file in load_files(folder) if not only or any(part in file.name for part in only)]
+    results = with_client(options, lambda client: evaluate_files(client, files, progress=not as_json))
+    failed = [fact for result in results for fact in result.failed]
+    facts = sum(len(file.facts) for file in files)
+    if as_json:
+        print_json({"files": len(files), "facts": facts, "failed_facts": [asdict(fact) for fact in failed]})
+    else:
+        rows = (
+            ("FAIL" if result.failed else "pass", result.file.name, result.outcome, f"{result.seconds:.1f}")
+            for result in results
+        )
+        print_table(("facts", "file", "outcome", "seconds"), rows, "no files")
+        for fact in failed:
+            console.print(f"{fact.file}: {fact.fact!r}: {fact.why}", markup=False)
+        console.print(f"{len(files)} files, {facts} facts, {len(failed)} failed")
+    if failed:
+        raise click.exceptions.Exit(1)
 
 
 def _weights(text: str | None) -> tuple[float, float] | None:

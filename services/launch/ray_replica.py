@@ -115,7 +115,7 @@ class Handlers:
         """The same methods again, by path."""
 
     def add_registered_method_handlers(
-        self, service_name: str, method_handlers: dict[str, grpc.RpcMethodHandler[Any, Any]]
+        self, service_name: str, method_handlers: "dict[str, grpc.RpcMethodHandler[Any, Any]]"
     ) -> None:
         for name, handler in method_handlers.items():
             if name in self._by_name:
