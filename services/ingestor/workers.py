@@ -10,7 +10,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
@@ -128,12 +128,13 @@ class WorkerPool:
         if self._pool is None or not self._pool.active:
             if self._pool is not None:
                 _end(self._pool)
+            context: Any = multiprocessing.get_context("spawn")
             self._pool = ProcessPool(
                 max_workers=self._workers,
                 max_tasks=self._recycle_after_tasks,
                 initializer=_limit,
                 initargs=(self._memory_mib,),
-                context=multiprocessing.get_context("spawn"),
+                context=context,
             )
         return self._pool
 

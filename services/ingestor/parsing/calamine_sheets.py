@@ -29,9 +29,7 @@ def calamine_sheets(path: Path, overrides: Mapping[str, Mapping[tuple[int, int],
         ) from error
 
 
-def _sheet(
-    workbook: CalamineWorkbook, name: str, hidden: bool, overrides: Mapping[tuple[int, int], str]
-) -> Sheet:
+def _sheet(workbook: CalamineWorkbook, name: str, hidden: bool, overrides: Mapping[tuple[int, int], str]) -> Sheet:
     sheet = workbook.get_sheet_by_name(name)
     if sheet.start is None or sheet.end is None:
         return Sheet(name=name, rows=(), hidden=hidden)

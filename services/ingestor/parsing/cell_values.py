@@ -39,7 +39,7 @@ def number(value: float) -> str:
 
 def with_format(value: float, code: str) -> str | None:
     """A number under the formats that change what it says: leading zeros ("00000") and percent; None for any other."""
-    bare = code.split(";")[0].strip().strip('"')
+    bare = code.split(";", maxsplit=1)[0].strip().strip('"')
     if bare and set(bare) == {"0"} and len(bare) > 1 and value == int(value):
         return f"{'-' if value < 0 else ''}{abs(int(value)):0{len(bare)}}"
     if bare in ("0%", "0.0%", "0.00%", "#,##0%", "0.000%"):

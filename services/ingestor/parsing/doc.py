@@ -10,7 +10,7 @@ from services.ingestor.parsing.parser import ParseOptions, Reading
 from services.ingestor.parsing.tables import table_block
 
 _CELL = "\x07"
-_NOTE_MARKS = str.maketrans({mark: "" for mark in "\x01\x02\x03\x04\x05\x06\x08\x13\x14\x15\x1f\x00"})
+_NOTE_MARKS = str.maketrans(dict.fromkeys("\x01\x02\x03\x04\x05\x06\x08\x13\x14\x15\x1f\x00", ""))
 _BREAKS = str.maketrans({"\x0b": "\n", "\x0c": "\r", "\x0e": "\r", "\x1e": "\u2011", "\xa0": " "})
 
 
@@ -58,7 +58,9 @@ def _add_paragraph(blocks: list[Block], part: str) -> None:
 
 def _extend_cells(blocks: list[Block], cells: list[str]) -> None:
     """Cells of one stretch; a table whose cells hold several paragraphs comes in many, joined in `_finish`."""
-    blocks.append(Block(kind=BlockKind.TABLE, text="", rows=(tuple(squeeze(cell.translate(_NOTE_MARKS)) for cell in cells),)))
+    blocks.append(
+        Block(kind=BlockKind.TABLE, text="", rows=(tuple(squeeze(cell.translate(_NOTE_MARKS)) for cell in cells),))
+    )
 
 
 def _finish(blocks: list[Block]) -> list[Block]:

@@ -66,7 +66,9 @@ def _header(main: bytes) -> Header:
         clx = struct.unpack_from("<iI", main, 0x160)
     else:
         raise _damaged()
-    return Header(magic=magic, language=language, flags=flags, lengths=tuple(max(0, n) for n in lengths), clx=(clx[0], clx[1]))
+    return Header(
+        magic=magic, language=language, flags=flags, lengths=tuple(max(0, n) for n in lengths), clx=(clx[0], clx[1])
+    )
 
 
 def _new_text(main: bytes, table: bytes, header: Header) -> str:

@@ -56,7 +56,9 @@ class DocxDocument:
         body = child(root, "body")
         if body is None:
             raise DocumentError("the Word document has no body")
-        by_kind = {relation.kind: relation.target for relation in package.relations(part).values() if not relation.external}
+        by_kind = {
+            relation.kind: relation.target for relation in package.relations(part).values() if not relation.external
+        }
         return cls(
             package=package,
             part=part,

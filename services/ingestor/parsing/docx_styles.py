@@ -12,7 +12,21 @@ _HEADING_NAMES = re.compile(
 )
 _TITLES = frozenset({"title", "titel", "titre", "título", "titolo", "标题", "標題", "表題", "제목", "название"})
 _MAX_BASED_ON = 12
-_ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"), (40, "xl"), (10, "x"), (9, "ix"), (5, "v"), (4, "iv"), (1, "i"))
+_ROMAN = (
+    (1000, "m"),
+    (900, "cm"),
+    (500, "d"),
+    (400, "cd"),
+    (100, "c"),
+    (90, "xc"),
+    (50, "l"),
+    (40, "xl"),
+    (10, "x"),
+    (9, "ix"),
+    (5, "v"),
+    (4, "iv"),
+    (1, "i"),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +88,7 @@ class Styles:
             number = child_value(source, "numPr", "numId")
             level = child_value(source, "numPr", "ilvl")
             if number is not None:
-                return None if number == "0" else (number, int(level) if (level or "").isdigit() else 0)
+                return None if number == "0" else (number, _number(level))
         return None
 
     def _chain(self, style_id: str | None) -> list[Element]:
@@ -98,7 +112,9 @@ class Numbering:
         for entry in root if root is not None else ():
             identity = attribute(entry, "abstractNumId") or ""
             if local(entry) == "abstractNum":
-                abstract[identity] = {_number(attribute(lvl, "ilvl")): _level(lvl) for lvl in entry if local(lvl) == "lvl"}
+                abstract[identity] = {
+                    _number(attribute(lvl, "ilvl")): _level(lvl) for lvl in entry if local(lvl) == "lvl"
+                }
         for entry in root if root is not None else ():
             if local(entry) == "num":
                 number, base = attribute(entry, "numId") or "", child_value(entry, "abstractNumId") or ""
@@ -154,7 +170,7 @@ def _level(element: Element) -> NumberedLevel:
     return NumberedLevel(
         format=child_value(element, "numFmt") or "decimal",
         text=child_value(element, "lvlText") or "",
-        start=int(start) if (start or "").isdigit() else 1,
+        start=_number(start, 1),
     )
 
 
@@ -165,5 +181,5 @@ def _outline(value: str | None) -> int | None:
     return int(value) + 1 if int(value) < 9 else 0
 
 
-def _number(value: str | None) -> int:
-    return int(value) if value is not None and value.isdigit() else 0
+def _number(value: str | None, default: int = 0) -> int:
+    return int(value) if value is not None and value.isdigit() else default

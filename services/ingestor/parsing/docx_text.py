@@ -5,8 +5,25 @@ from dataclasses import dataclass, field
 
 from services.ingestor.parsing.ooxml import Element, alternatives, attribute, child, local, switched_on
 
-_GONE = frozenset({"del", "moveFrom", "delText", "delInstrText", "instrText", "pPr", "rPr", "rt", "rubyPr", "sdtPr", "sdtEndPr"})
-_MATH_PROPERTIES = frozenset({"fPr", "sSupPr", "sSubPr", "sSubSupPr", "radPr", "naryPr", "dPr", "ctrlPr", "funcPr", "accPr", "mPr", "oMathParaPr"})
+_GONE = frozenset(
+    {"del", "moveFrom", "delText", "delInstrText", "instrText", "pPr", "rPr", "rt", "rubyPr", "sdtPr", "sdtEndPr"}
+)
+_MATH_PROPERTIES = frozenset(
+    {
+        "fPr",
+        "sSupPr",
+        "sSubPr",
+        "sSubSupPr",
+        "radPr",
+        "naryPr",
+        "dPr",
+        "ctrlPr",
+        "funcPr",
+        "accPr",
+        "mPr",
+        "oMathParaPr",
+    }
+)
 _SYMBOLS = {0xF0B7: "•", 0xF0A7: "▪", 0xF0FC: "✓", 0xF0FE: "☑", 0xF0A8: "☐", 0xF06F: "☐", 0xF0E0: "→", 0xF0D8: "➢", 0xF0B0: "°",
             0xF0B1: "±", 0xF0B3: "≥", 0xF0A3: "≤", 0xF0B4: "×", 0xF06D: "μ", 0xF061: "α", 0xF062: "β", 0xF070: "π"}  # fmt: skip
 
@@ -43,7 +60,7 @@ def _pieces(element: Element, anchored: Anchored) -> Iterator[str]:
             yield from _piece(entry, name, anchored)
 
 
-def _piece(entry: Element, name: str, anchored: Anchored) -> Iterator[str]:  # noqa: PLR0911, PLR0912  one case a name
+def _piece(entry: Element, name: str, anchored: Anchored) -> Iterator[str]:  # noqa: PLR0912  one case a name
     match name:
         case "t":
             yield entry.text or ""

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from services.ingestor.parsing.docx import DocxDocument
 
 _WRAPPERS = frozenset({"sdtContent", "customXml", "smartTag", "ins", "moveTo", "sdt", "body", "txbxContent"})
-_PAGE_NUMBER = re.compile(r"[\W_]*(?:page|seite|página|стр\.?|第)?[\W_]*\d*[\W_]*(?:of|von|de|из|/|页|頁)?[\W_]*\d*[\W_]*", re.I)
+_PAGE_NUMBER = re.compile(
+    r"[\W_]*(?:page|seite|página|стр\.?|第)?[\W_]*\d*[\W_]*(?:of|von|de|из|/|页|頁)?[\W_]*\d*[\W_]*", re.I
+)
 _MAX_DEPTH = 40
 _MAX_SPAN = 64
 
@@ -89,7 +91,9 @@ class Walk:
             return Block(kind=BlockKind.HEADING, text=one_line(shown), level=level)
         if label is not None:
             indent = "  " * label.depth
-            return Block(kind=BlockKind.LIST, text=f"{indent}{label.text} {text}".rstrip() if label.text else indent + text)
+            return Block(
+                kind=BlockKind.LIST, text=f"{indent}{label.text} {text}".rstrip() if label.text else indent + text
+            )
         return Block(kind=BlockKind.PARAGRAPH, text=text)
 
     def _notes(self, anchored: Anchored, depth: int) -> Iterator[Block]:
@@ -145,7 +149,11 @@ class Walk:
                         key = one_line(block.text)
                         if key not in self._seen_furniture and not _PAGE_NUMBER.fullmatch(key):
                             self._seen_furniture.add(key)
-                            found.append(block if block.kind is BlockKind.TABLE else Block(kind=BlockKind.PARAGRAPH, text=block.text))
+                            found.append(
+                                block
+                                if block.kind is BlockKind.TABLE
+                                else Block(kind=BlockKind.PARAGRAPH, text=block.text)
+                            )
         return found
 
     def _carry_over(self) -> list[Block]:

@@ -26,7 +26,12 @@ _ALIASES = {"iso-8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us
 _SAMPLE_BYTES = 256 << 10
 _FEW_BYTES = 64
 _BINARY = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f]")
-_ISO_2022 = ((b"\x1b$B", "iso2022_jp"), (b"\x1b$@", "iso2022_jp"), (b"\x1b(J", "iso2022_jp"), (b"\x1b$)C", "iso2022_kr"))
+_ISO_2022 = (
+    (b"\x1b$B", "iso2022_jp"),
+    (b"\x1b$@", "iso2022_jp"),
+    (b"\x1b(J", "iso2022_jp"),
+    (b"\x1b$)C", "iso2022_kr"),
+)
 _HZ = re.compile(rb"~\{[\x21-\x7e]{2,}?~\}")
 _HAN_COMMON = frozenset(
     "的一是不了人我在有他这这為为之大来來以个個中上们們到说說国國和地也子时時道出而要于於就下得可你年生自会會那后後能对對着著事其里裡所"
@@ -72,7 +77,7 @@ def looks_binary(data: bytes) -> bool:
     if not sample or any(sample.startswith(mark) for mark, _ in _BOMS) or _wide(sample) or _escaped(sample):
         return False
     controls = len(_BINARY.findall(sample))
-    return b"\x00" in sample or controls > max(2, len(sample) // 100) and not _ebcdic(sample)
+    return b"\x00" in sample or (controls > max(2, len(sample) // 100) and not _ebcdic(sample))
 
 
 def _lenient(data: bytes, encoding: str) -> str:
@@ -140,7 +145,9 @@ def _declared(data: bytes, declared: str) -> str:
 
 def _plausible(text: str) -> bool:
     sample = [char for char in text[:20_000] if char > "\x7f"]
-    odd = sum(1 for char in sample if "\x80" <= char <= "\x9f" or "\ue000" <= char <= "\uf8ff" or "\u2500" <= char <= "\u259f")
+    odd = sum(
+        1 for char in sample if "\x80" <= char <= "\x9f" or "\ue000" <= char <= "\uf8ff" or "\u2500" <= char <= "\u259f"
+    )
     return odd * 5 <= len(sample)
 
 
@@ -157,7 +164,9 @@ def _likeliest(data: bytes) -> str:
     best = matches[0]
     equal = {m.encoding for m in matches if m.chaos <= best.chaos + 0.01 and m.coherence >= best.coherence - 0.1}
     short = sum(1 for byte in sample if byte > 0x7F) < _FEW_BYTES
-    if short and "cp1252" in equal | {m.encoding for m in matches if m.chaos <= best.chaos + 0.02 and best.encoding == "cp1250"}:
+    if short and "cp1252" in equal | {
+        m.encoding for m in matches if m.chaos <= best.chaos + 0.02 and best.encoding == "cp1250"
+    }:
         return "cp1252"
     return next((name for name in _CANDIDATES if name in equal), best.encoding)
 
@@ -212,4 +221,9 @@ def _ebcdic(data: bytes) -> bool:
         return False
     letters = sum(1 for b in data if 0x81 <= b <= 0xA9 or 0xC1 <= b <= 0xE9 or 0xF0 <= b <= 0xF9)
     ascii_letters = sum(1 for b in data if 0x61 <= b <= 0x7A and b not in (0x61, 0x6B, 0x6C, 0x6D, 0x6E, 0x6F, 0x7A))
-    return letters > 0.6 * len(data) and data.count(0x40) > 0.05 * len(data) and data.count(0x20) < 0.01 * len(data) and ascii_letters < 0.05 * len(data)
+    return (
+        letters > 0.6 * len(data)
+        and data.count(0x40) > 0.05 * len(data)
+        and data.count(0x20) < 0.01 * len(data)
+        and ascii_letters < 0.05 * len(data)
+    )

@@ -104,9 +104,7 @@ def group_lines(fragments: Sequence[Fragment], *, right_to_left: bool = False) -
         else:
             row.append(fragment)
     rows.sort(key=lambda row: min(f.y0 for f in row) + max(f.y1 for f in row))
-    return [
-        Line(fragments=tuple(sorted(row, key=lambda f: -f.x1 if right_to_left else f.x0))) for row in rows
-    ]
+    return [Line(fragments=tuple(sorted(row, key=lambda f: -f.x1 if right_to_left else f.x0))) for row in rows]
 
 
 def _row_for(rows: list[list[Fragment]], fragment: Fragment) -> list[Fragment] | None:

@@ -5,7 +5,10 @@ import re
 from services.domain.blocks import DocumentMetadata
 from services.ingestor.parsing.metadata import clean_title, iso_time, short
 
-_FRONT = re.compile(r"\A(?:---[ \t]*\n(?P<yaml>.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)|\+\+\+[ \t]*\n(?P<toml>.*?)\n\+\+\+[ \t]*(?:\n|\Z))", re.S)
+_FRONT = re.compile(
+    r"\A(?:---[ \t]*\n(?P<yaml>.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)|\+\+\+[ \t]*\n(?P<toml>.*?)\n\+\+\+[ \t]*(?:\n|\Z))",
+    re.S,
+)
 _FIELD = re.compile(r"^([A-Za-z_][\w -]*?)[ \t]*[:=][ \t]*(.*)$")
 _ITEM = re.compile(r"^[ \t]*-[ \t]+(.*)$")
 _MAX_CHARS = 20_000

@@ -11,7 +11,9 @@ _MIN_PAGES = 4
 _NEIGHBOURS = 12
 _NUMBER = re.compile(r"^[\W\d_]*\d+[\W\d_]*$|^[ivxlc]+$", re.I)
 _EDGE_NUMBER = re.compile(r"^\s*\d{1,4}\b[\s|·•–-]*|[\s|·•–-]*\b\d{1,4}\s*$")
-_PAGE_OF = re.compile(r"^(?:page|seite|página|pagina|стр(?:аница)?\.?|p\.)\s*\d+(?:\s*(?:of|von|de|di|из|/)\s*\d+)?$", re.I)
+_PAGE_OF = re.compile(
+    r"^(?:page|seite|página|pagina|стр(?:аница)?\.?|p\.)\s*\d+(?:\s*(?:of|von|de|di|из|/)\s*\d+)?$", re.I
+)
 
 
 def furniture(pages: Mapping[int, Sequence[Fragment]], heights: Mapping[int, float]) -> dict[int, set[int]]:

@@ -16,7 +16,9 @@ from services.ingestor.parsing.html_main import without_boilerplate
 from services.ingestor.parsing.metadata import clean_title, iso_time, short, tags_from
 from services.ingestor.parsing.parser import ParseOptions, Reading
 
-_CHARSET = re.compile(rb"""<meta[^>]+?charset\s*=\s*["']?\s*([\w:.-]+)|<\?xml[^>]*encoding\s*=\s*["']([\w:.-]+)""", re.I)
+_CHARSET = re.compile(
+    rb"""<meta[^>]+?charset\s*=\s*["']?\s*([\w:.-]+)|<\?xml[^>]*encoding\s*=\s*["']([\w:.-]+)""", re.I
+)
 _MAX_BYTES = 64 << 20
 
 
@@ -75,7 +77,12 @@ def _metadata(root: Any) -> DocumentMetadata:
     titles = [element.text_content() for element in root.iter("title")]
     canonical = next((link.get("href") for link in root.iter("link") if link.get("rel") == "canonical"), None)
     url = canonical or values.get("og:url") or ""
-    created = values.get("article:published_time") or values.get("datepublished") or values.get("dc.date") or values.get("date")
+    created = (
+        values.get("article:published_time")
+        or values.get("datepublished")
+        or values.get("dc.date")
+        or values.get("date")
+    )
     updated = values.get("article:modified_time") or values.get("datemodified") or values.get("og:updated_time")
     return DocumentMetadata(
         title=clean_title((titles[0] if titles else "") or values.get("og:title")),

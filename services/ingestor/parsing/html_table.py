@@ -20,7 +20,9 @@ def is_layout_table(table: Any) -> bool:
     if max((len(cells) for cells, _ in rows), default=0) <= 1:
         return True
     has_headers = next(table.iterdescendants("th", "thead", "caption"), None) is not None
-    return not has_headers and next(table.iterdescendants("h1", "h2", "h3", "ul", "ol", "form", "pre"), None) is not None
+    return (
+        not has_headers and next(table.iterdescendants("h1", "h2", "h3", "ul", "ol", "form", "pre"), None) is not None
+    )
 
 
 def table_rows(table: Any, text_of: Callable[[Any], str]) -> tuple[list[list[str]], int]:

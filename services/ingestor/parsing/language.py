@@ -7,11 +7,38 @@ from functools import cache
 from lingua import Language, LanguageDetector, LanguageDetectorBuilder
 
 #: The languages the product claims; a wider set would make short samples less certain and the models larger.
-_LANGUAGES = (
-    "ARABIC BULGARIAN CHINESE CZECH DANISH DUTCH ENGLISH FINNISH FRENCH GERMAN GREEK HEBREW HINDI HUNGARIAN INDONESIAN "
-    "ITALIAN JAPANESE KOREAN BOKMAL PERSIAN POLISH PORTUGUESE ROMANIAN RUSSIAN SPANISH SWEDISH THAI TURKISH UKRAINIAN "
-    "VIETNAMESE"
-).split()
+_LANGUAGES = [
+    "ARABIC",
+    "BULGARIAN",
+    "CHINESE",
+    "CZECH",
+    "DANISH",
+    "DUTCH",
+    "ENGLISH",
+    "FINNISH",
+    "FRENCH",
+    "GERMAN",
+    "GREEK",
+    "HEBREW",
+    "HINDI",
+    "HUNGARIAN",
+    "INDONESIAN",
+    "ITALIAN",
+    "JAPANESE",
+    "KOREAN",
+    "BOKMAL",
+    "PERSIAN",
+    "POLISH",
+    "PORTUGUESE",
+    "ROMANIAN",
+    "RUSSIAN",
+    "SPANISH",
+    "SWEDISH",
+    "THAI",
+    "TURKISH",
+    "UKRAINIAN",
+    "VIETNAMESE",
+]
 _MIN_LETTERS = 16
 _SAMPLE_CHARS = 1500
 _NOISE = re.compile(r"https?://\S+|\S+@\S+|[\d_|*#<>{}\[\]()=/\\+-]+")

@@ -131,9 +131,7 @@ def inline_text(token: Token) -> str:
     for child in token.children or []:
         if child.type in ("text", "code_inline"):
             parts.append(child.content)
-        elif child.type == "softbreak":
-            parts.append("\n")
-        elif child.type == "hardbreak":
+        elif child.type == "softbreak" or child.type == "hardbreak":
             parts.append("\n")
         elif child.type == "image":
             parts.append(child.content)

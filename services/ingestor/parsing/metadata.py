@@ -33,7 +33,9 @@ def clean_title(value: str | None) -> str:
     """A title worth showing: one line, without the file name that word processors put there."""
     text = short(value)
     bare = re.sub(r"^(Microsoft (Office )?Word|Microsoft (Office )?Excel|Microsoft PowerPoint)\s*-\s*", "", text)
-    if bare.lower() in _PLACEHOLDERS or re.fullmatch(r"\S+\.(docx?|pdf|xlsx?|indd|qxd|tex|dvi|rtf|html?|pptx?)", bare, re.I):
+    if bare.lower() in _PLACEHOLDERS or re.fullmatch(
+        r"\S+\.(docx?|pdf|xlsx?|indd|qxd|tex|dvi|rtf|html?|pptx?)", bare, re.I
+    ):
         return ""
     return bare
 
@@ -62,7 +64,9 @@ def pdf_time(value: str | None) -> datetime | None:
     match = _PDF_DATE.match((value or "").strip())
     if match is None:
         return None
-    year, month, day, hour, minute, second = (int(g) if g else d for g, d in zip(match.groups()[:6], (0, 1, 1, 0, 0, 0), strict=True))
+    year, month, day, hour, minute, second = (
+        int(g) if g else d for g, d in zip(match.groups()[:6], (0, 1, 1, 0, 0, 0), strict=True)
+    )
     sign, zone_hours, zone_minutes = match.group(7), match.group(8), match.group(9)
     zone = f"{sign}{zone_hours}:{zone_minutes or '00'}" if sign in ("+", "-") and zone_hours else "+00:00"
     return iso_time(f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}{zone}")

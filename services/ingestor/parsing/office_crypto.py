@@ -5,7 +5,6 @@
 from pathlib import Path
 
 from services.common.errors import DocumentError, Reason
-from services.ingestor.parsing.parser import ParseOptions
 
 OLE_MAGIC = b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1"
 _DEFAULT_EXCEL_PASSWORD = "VelvetSweatshop"  # noqa: S105  what Excel tries by itself for workbooks that are "protected"

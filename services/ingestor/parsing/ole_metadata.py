@@ -1,5 +1,5 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportMissingTypeStubs=false
+# pyright: reportMissingTypeStubs=false, reportAttributeAccessIssue=false
 """Summary information of OLE documents (DOC, XLS)."""
 
 from datetime import UTC, datetime

@@ -1,5 +1,5 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportMissingTypeStubs=false, reportUnknownParameterType=false
+# pyright: reportMissingTypeStubs=false, reportAttributeAccessIssue=false, reportUnknownParameterType=false
 """Office Open XML packages: parts and relations, read with limits that end zip and XML bombs."""
 
 import posixpath
@@ -78,7 +78,9 @@ class Package:
             target = unquote(entry.get("Target") or "")
             external = entry.get("TargetMode") == "External"
             if not external:
-                target = posixpath.normpath(target.lstrip("/") if target.startswith("/") else posixpath.join(folder, target))
+                target = posixpath.normpath(
+                    target.lstrip("/") if target.startswith("/") else posixpath.join(folder, target)
+                )
             kind = (entry.get("Type") or "").rsplit("/", 1)[-1]
             found[entry.get("Id") or ""] = Relation(kind=kind, target=target, external=external)
         return found
@@ -128,7 +130,9 @@ def parse_xml(data: bytes, part: str) -> Element:
     """A tree without entities of its own: none is expanded, nothing is fetched, depth is bounded by libxml2 (256)."""
     if b"<!ENTITY" in data[:65536] and data[:65536].count(b"<!ENTITY") > 8:
         raise _too_large(f"part {part} defines its own XML entities")
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True)
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, remove_comments=True, remove_pis=True
+    )
     try:
         return etree.fromstring(data, parser=parser)
     except etree.XMLSyntaxError as error:
@@ -180,7 +184,9 @@ def alternatives(element: Element) -> Iterator[Element]:
 
 
 def _recovered(data: bytes, part: str, error: Exception) -> Element:
-    parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, recover=True, remove_comments=True)
+    parser = etree.XMLParser(
+        resolve_entities=False, no_network=True, load_dtd=False, huge_tree=False, recover=True, remove_comments=True
+    )
     root = etree.fromstring(data, parser=parser)
     if root is None or len(etree.tostring(root)) * 4 < len(data):
         raise _damaged(f"part {part} is no XML") from error

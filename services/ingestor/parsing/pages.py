@@ -35,8 +35,15 @@ def joined_lists(blocks: Sequence[Block]) -> list[Block]:
     """Neighbouring items of a list as one LIST block."""
     joined: list[Block] = []
     for block in blocks:
-        if joined and block.kind is BlockKind.LIST and joined[-1].kind is BlockKind.LIST and block.page == joined[-1].page:
-            joined[-1] = replace(joined[-1], text=f"{joined[-1].text}\n{block.text}", box=_union(joined[-1].box, block.box))
+        if (
+            joined
+            and block.kind is BlockKind.LIST
+            and joined[-1].kind is BlockKind.LIST
+            and block.page == joined[-1].page
+        ):
+            joined[-1] = replace(
+                joined[-1], text=f"{joined[-1].text}\n{block.text}", box=_union(joined[-1].box, block.box)
+            )
         else:
             joined.append(block)
     return joined
@@ -46,7 +53,9 @@ def _union(one: BoundingBox | None, other: BoundingBox | None) -> BoundingBox | 
     if one is None or other is None:
         return one or other
     return BoundingBox(
-        page=one.page, x0=min(one.x0, other.x0), y0=min(one.y0, other.y0), x1=max(one.x1, other.x1), y1=max(one.y1, other.y1)
+        page=one.page,
+        x0=min(one.x0, other.x0),
+        y0=min(one.y0, other.y0),
+        x1=max(one.x1, other.x1),
+        y1=max(one.y1, other.y1),
     )
-
-

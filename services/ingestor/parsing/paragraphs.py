@@ -47,7 +47,9 @@ class FontProfile:
         return min(_MAX_LEVELS, len(self.heading_sizes) + 1)
 
 
-def column_blocks(lines: Sequence[Line], profile: FontProfile, page: int, box_of: Callable[[Sequence[Line]], BoundingBox]) -> list[Block]:
+def column_blocks(
+    lines: Sequence[Line], profile: FontProfile, page: int, box_of: Callable[[Sequence[Line]], BoundingBox]
+) -> list[Block]:
     """Blocks of the lines of one region, in order."""
     blocks: list[Block] = []
     for group in _paragraphs(lines, profile):
@@ -79,9 +81,9 @@ def join_lines(lines: Sequence[str]) -> str:
             text = line
         elif text[-1] in _HYPHENS and len(text) > 1 and text[-2].isalpha() and line[0].isalpha():
             text = text[:-1] + line if _is_broken_word(text, line) else text + line
-        elif text[-1] in _HYPHENS and len(text) > 1 and text[-2].isalnum() and line[0].isdigit():
-            text += line
-        elif is_cjk(text[-1]) and is_cjk(line[0]) and not ("\uac00" <= text[-1] <= "\ud7af"):
+        elif (text[-1] in _HYPHENS and len(text) > 1 and text[-2].isalnum() and line[0].isdigit()) or (
+            is_cjk(text[-1]) and is_cjk(line[0]) and not ("\uac00" <= text[-1] <= "\ud7af")
+        ):
             text += line
         else:
             text += " " + line
@@ -149,7 +151,11 @@ def _heading_level(group: Sequence[Line], text: str, profile: FontProfile) -> in
     level = min(profile.level(line) for line in group)
     if level:
         return min(level, _MAX_LEVELS)
-    bold = all(line.bold for line in group) and profile.body_size and min(line.size for line in group) >= 0.95 * profile.body_size
+    bold = (
+        all(line.bold for line in group)
+        and profile.body_size
+        and min(line.size for line in group) >= 0.95 * profile.body_size
+    )
     if bold and len(text) <= 120 and len(group) <= 2 and not text.rstrip().endswith((".", ",", ";")):
         return profile.bold_level
     return 0

@@ -12,11 +12,11 @@ from services.domain.blocks import DocumentKind, DocumentMetadata, PageRoute, Pa
 from services.ingestor.parsing.furniture import furniture
 from services.ingestor.parsing.language import detect_language
 from services.ingestor.parsing.metadata import clean_title, pdf_time, short, tags_from
+from services.ingestor.parsing.pages import PageParse
 from services.ingestor.parsing.paragraphs import FontProfile
 from services.ingestor.parsing.parser import ParseOptions
 from services.ingestor.parsing.pdf_extras import embedded_files, page_extras
 from services.ingestor.parsing.pdf_file import open_pdf
-from services.ingestor.parsing.pages import PageParse
 from services.ingestor.parsing.pdf_page import parse_page
 from services.ingestor.parsing.pdf_text import PageText, page_text
 
@@ -128,7 +128,9 @@ class PdfSource:
     def _document_warnings(self) -> list[ParseWarning]:
         if not self._document.is_repaired:
             return []
-        return [ParseWarning(code="REPAIRED", message="the PDF was damaged and had to be repaired; text may be missing")]
+        return [
+            ParseWarning(code="REPAIRED", message="the PDF was damaged and had to be repaired; text may be missing")
+        ]
 
 
 def no_text_message(part: ParsedPart) -> str:

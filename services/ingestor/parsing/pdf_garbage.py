@@ -41,7 +41,7 @@ def _has_unmapped_font(page: Any) -> bool:
     document = page.parent
     for font in page.get_fonts(full=True):
         xref, _, kind, _, _, encoding = font[:6]
-        if document.xref_get_key(xref, "ToUnicode")[0] != "null" or kind == "Type3" and encoding:
+        if document.xref_get_key(xref, "ToUnicode")[0] != "null" or (kind == "Type3" and encoding):
             continue
         if encoding in ("", "Identity-H", "Identity-V", None):
             return True

@@ -6,8 +6,8 @@ from typing import Any
 
 from services.domain.blocks import PageRoute, ParseWarning
 from services.ingestor.parsing.ocr import engine
-from services.ingestor.parsing.parser import ParseOptions
 from services.ingestor.parsing.pages import PageParse
+from services.ingestor.parsing.parser import ParseOptions
 from services.ingestor.parsing.picture import picture_page
 
 _DPI = 150
@@ -18,7 +18,9 @@ def ocr_page(page: Any, number: int, options: ParseOptions) -> PageParse:
     """The page read by the OCR engine; EMPTY with a warning where there is none."""
     if not options.ocr or engine() is None:
         warning = ParseWarning(
-            code="NO_OCR_ENGINE", message="the page is an image and no OCR engine is installed (extra: ocr)", page=number
+            code="NO_OCR_ENGINE",
+            message="the page is an image and no OCR engine is installed (extra: ocr)",
+            page=number,
         )
         return PageParse(blocks=(), route=PageRoute.EMPTY, warnings=(warning,))
     import numpy as np

@@ -89,7 +89,13 @@ def _shows_anything(page: Any) -> bool:
 
 
 def _scanned(
-    page: Any, number: int, text: PageText, repeated: set[int], profile: FontProfile, options: ParseOptions, garbage: bool
+    page: Any,
+    number: int,
+    text: PageText,
+    repeated: set[int],
+    profile: FontProfile,
+    options: ParseOptions,
+    garbage: bool,
 ) -> PageParse:
     from services.ingestor.parsing.pdf_ocr import ocr_page
 
@@ -97,7 +103,9 @@ def _scanned(
     if parse.blocks:
         return parse
     if garbage:
-        warning = ParseWarning(code="GARBAGE_TEXT", message="the text layer cannot be decoded (fonts without Unicode)", page=number)
+        warning = ParseWarning(
+            code="GARBAGE_TEXT", message="the text layer cannot be decoded (fonts without Unicode)", page=number
+        )
         return replace(parse, warnings=(warning, *parse.warnings))
     if text.chars:
         found = layer_page(number, text, repeated, profile)

@@ -16,7 +16,9 @@ from services.ingestor.parsing.fragments import Fragment
 _FLAGS = pymupdf.TEXT_PRESERVE_WHITESPACE | pymupdf.TEXT_MEDIABOX_CLIP | pymupdf.TEXT_COLLECT_VECTORS
 _ARABIC_LAM = re.compile("[\u0622\u0623\u0625\u0627]\u0644")
 _WIDE_GAP = re.compile(r"\s{3,}")
-_PRESENTATION = re.compile("[\ufb00-\ufb06\ufb50-\ufdff\ufe70-\ufefc\u2f00-\u2fdf\uf900-\ufaff\u2002-\u200a\u00a0\u202f]")
+_PRESENTATION = re.compile(
+    "[\ufb00-\ufb06\ufb50-\ufdff\ufe70-\ufefc\u2f00-\u2fdf\uf900-\ufaff\u2002-\u200a\u00a0\u202f]"
+)
 _ANGLE_STEP = 2.0
 
 

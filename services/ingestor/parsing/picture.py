@@ -30,7 +30,9 @@ def picture_page(image: Image, number: int, *, points_per_pixel: float) -> PageP
     if min(image.shape[:2]) < _MIN_SIDE // 4:
         return PageParse(blocks=(), route=PageRoute.EMPTY)
     scale = 2 if max(image.shape[:2]) < _UPSCALE_BELOW else 1
-    lines, turns = _read_upright(reader, np.repeat(np.repeat(image, scale, axis=0), scale, axis=1) if scale > 1 else image)
+    lines, turns = _read_upright(
+        reader, np.repeat(np.repeat(image, scale, axis=0), scale, axis=1) if scale > 1 else image
+    )
     lines = [line for line in lines if line.score >= _MIN_SCORE]
     if not lines:
         message = "the page is an image in which no text was found"
@@ -52,7 +54,9 @@ def _blocks(fragments: Sequence[Fragment], number: int) -> list[Block]:
             if table is not None:
                 blocks.append(table)
             else:
-                blocks.extend(column_blocks(run, FontProfile(body_size=0.0), number, lambda group: box_of(group, number)))
+                blocks.extend(
+                    column_blocks(run, FontProfile(body_size=0.0), number, lambda group: box_of(group, number))
+                )
     return [replace(block, kind=BlockKind.PARAGRAPH) if block.kind is BlockKind.CODE else block for block in blocks]
 
 
@@ -76,16 +80,24 @@ def _is_upside_down(reader: Engine, image: Image, lines: Sequence[Recognised]) -
     longest = sorted(lines, key=lambda line: -len(line.text))[:_SAMPLES]
     crops: list[Image] = []
     for line in longest:
-        (x0, y0), (x1, y1) = np.floor(line.corners.min(axis=0)).astype(int), np.ceil(line.corners.max(axis=0)).astype(int)
+        (x0, y0), (x1, y1) = (
+            np.floor(line.corners.min(axis=0)).astype(int),
+            np.ceil(line.corners.max(axis=0)).astype(int),
+        )
         crop = image[max(0, y0) : y1, max(0, x0) : x1]
         if crop.size and crop.shape[0] * 2 < crop.shape[1]:
             crops.append(crop)
     if not crops:
         return False
-    return reader.upright_score([np.ascontiguousarray(np.rot90(crop, 2)) for crop in crops]) > reader.upright_score(crops) + 0.05
+    return (
+        reader.upright_score([np.ascontiguousarray(np.rot90(crop, 2)) for crop in crops])
+        > reader.upright_score(crops) + 0.05
+    )
 
 
-def _fragments(lines: Sequence[Recognised], turns: int, shape: tuple[int, int], points_per_pixel: float) -> list[Fragment]:
+def _fragments(
+    lines: Sequence[Recognised], turns: int, shape: tuple[int, int], points_per_pixel: float
+) -> list[Fragment]:
     """Lines with their place in a straightened page; `place` leads back to the picture as it was given."""
     angles = [np.arctan2(*(line.corners[1] - line.corners[0])[::-1]) for line in lines if len(line.text) >= 6]
     skew = float(np.median(angles)) if angles else 0.0

@@ -39,7 +39,9 @@ def load(path: Path, options: ParseOptions) -> tuple[Decoded, tuple[ParseWarning
     decoded = decode(path.read_bytes(), options.declared_encoding)
     warnings: list[ParseWarning] = []
     if decoded.guessed:
-        warnings.append(ParseWarning(code="GUESSED_ENCODING", message=f"the encoding was guessed to be {decoded.encoding}"))
+        warnings.append(
+            ParseWarning(code="GUESSED_ENCODING", message=f"the encoding was guessed to be {decoded.encoding}")
+        )
     bad = decoded.text.count("\ufffd")
     if bad:
         message = f"{bad} characters could not be decoded as {decoded.encoding}"

@@ -92,7 +92,7 @@ def _gutter(fragments: list[Fragment]) -> float | None:
         elif start is not None:
             strip = (index - start) * _BIN_POINTS
             middle = left_edge + (start + index) / 2 * _BIN_POINTS
-            if 0 < start and index < len(bins) and strip >= max(4.0, 0.7 * size) and (best is None or strip > best[0]):  # noqa: SIM102
+            if start > 0 and index < len(bins) and strip >= max(4.0, 0.7 * size) and (best is None or strip > best[0]):  # noqa: SIM102
                 if _are_columns(fragments, middle, left_edge, right_edge):
                     best = (strip, middle)
             start = None

@@ -25,9 +25,7 @@ class Segment:
     end: float
 
 
-def ruled_tables(
-    fragments: Sequence[Fragment], rules: Sequence[Rule], page: int
-) -> tuple[list[Block], list[Fragment]]:
+def ruled_tables(fragments: Sequence[Fragment], rules: Sequence[Rule], page: int) -> tuple[list[Block], list[Fragment]]:
     """Tables found, and the fragments outside of them. Only grids count: two rows and two columns, drawn on all sides
     that separate text."""
     if len(rules) < 4 or len(rules) > _MAX_RULES or len(fragments) < 4:
@@ -101,7 +99,9 @@ def _table(
     xs, ys = _positions(down), _positions(across)
     if len(xs) < 3 or len(ys) < 3 or (len(xs) - 1) * (len(ys) - 1) > _MAX_CELLS:
         return None, set()
-    inside = [f for f in fragments if xs[0] - _SNAP <= (f.x0 + f.x1) / 2 <= xs[-1] + _SNAP and ys[0] <= f.middle <= ys[-1]]
+    inside = [
+        f for f in fragments if xs[0] - _SNAP <= (f.x0 + f.x1) / 2 <= xs[-1] + _SNAP and ys[0] <= f.middle <= ys[-1]
+    ]
     cells: dict[tuple[int, int], list[Fragment]] = {}
     for f in inside:
         cells.setdefault((_slot(ys, f.middle), _slot(xs, (f.x0 + f.x1) / 2)), []).append(f)
@@ -115,7 +115,10 @@ def _table(
 
 
 def _is_table(
-    cells: dict[tuple[int, int], list[Fragment]], owner: dict[tuple[int, int], int], xs: list[float], inside: list[Fragment]
+    cells: dict[tuple[int, int], list[Fragment]],
+    owner: dict[tuple[int, int], int],
+    xs: list[float],
+    inside: list[Fragment],
 ) -> bool:
     """Whether the grid is one of a table and not of boxes in a drawing: two rows with two filled cells each, texts that
     stay inside their cells, and no cell that holds most of the page."""

@@ -36,7 +36,7 @@ def read_xlsx(path: Path, options: ParseOptions) -> Reading:
 
 def read_xls(path: Path, options: ParseOptions) -> Reading:
     """Raises UNREADABLE_DOCUMENT, DOCUMENT_LIMIT."""
-    from services.ingestor.parsing.xls_cells import xls_metadata, xlrd_sheets
+    from services.ingestor.parsing.xls_cells import xlrd_sheets, xls_metadata
 
     del options
     return _reading(xlrd_sheets(path), xls_metadata(path))

@@ -46,7 +46,9 @@ def find_tesseract() -> Tesseract | None:
         listed = subprocess.run([program, "--list-langs"], capture_output=True, timeout=10, check=True, text=True)  # noqa: S603
     except (subprocess.SubprocessError, OSError):
         return None
-    names = [name for name in listed.stdout.splitlines()[1:] if name and name not in _SKIPPED_LANGUAGES and "/" not in name]
+    names = [
+        name for name in listed.stdout.splitlines()[1:] if name and name not in _SKIPPED_LANGUAGES and "/" not in name
+    ]
     names.sort(key=lambda name: (name != "eng", name))
     return Tesseract(program, tuple(names[:_MAX_LANGUAGES])) if names else None
 

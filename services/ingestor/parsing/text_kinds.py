@@ -21,7 +21,9 @@ CODE_LANGUAGES = {
 _SHEBANG = re.compile(r"#!\s*\S*?(?:/|\benv\s+(?:-S\s+)?)(python|bash|sh|zsh|node|ruby|perl|php|lua|Rscript)[\d.]*\b")
 _SHEBANG_LANGUAGES = {"sh": "bash", "zsh": "bash", "node": "javascript", "Rscript": "r"}
 _HTML_START = re.compile(r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
-_HTML_TAGS = re.compile(r"</?(?:p|div|span|table|tr|td|th|ul|ol|li|h[1-6]|a|br|img|b|i|em|strong|font|body|head|title|meta)\b[^>]*>", re.I)
+_HTML_TAGS = re.compile(
+    r"</?(?:p|div|span|table|tr|td|th|ul|ol|li|h[1-6]|a|br|img|b|i|em|strong|font|body|head|title|meta)\b[^>]*>", re.I
+)
 _MARKDOWN = (
     re.compile(r"^#{1,6} +\S", re.M),
     re.compile(r"^(?:```|~~~)\w*\s*$", re.M),
@@ -67,7 +69,20 @@ def code_language(text: str, filename: str) -> str:
 
 
 def _is_html(text: str, name: str) -> bool:
-    if name in ("md", "markdown", "py", "js", "ts", "jsx", "tsx", "php", "vue", "java", "go", "rb") and not text.lstrip()[:15].lower().startswith("<!doctype html"):
+    if name in (
+        "md",
+        "markdown",
+        "py",
+        "js",
+        "ts",
+        "jsx",
+        "tsx",
+        "php",
+        "vue",
+        "java",
+        "go",
+        "rb",
+    ) and not text.lstrip()[:15].lower().startswith("<!doctype html"):
         return False
     head = text[:20_000]
     if _HTML_START.match(head):
@@ -93,6 +108,11 @@ def _is_csv(text: str) -> bool:
         except csv.Error:
             continue
         widths = {len(row) for row in rows}
-        if len(rows) >= 3 and len(widths) == 1 and widths.pop() >= 3 and all(len(cell) < 80 and not cell.startswith(" ") for row in rows for cell in row):
+        if (
+            len(rows) >= 3
+            and len(widths) == 1
+            and widths.pop() >= 3
+            and all(len(cell) < 80 and not cell.startswith(" ") for row in rows for cell in row)
+        ):
             return True
     return False

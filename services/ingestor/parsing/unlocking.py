@@ -1,7 +1,7 @@
 """Encrypted documents: opened with the password they came with, stored without it."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,9 +13,10 @@ from services.ingestor.parsing.sniff import sniff
 
 
 def unlock(path: Path, options: ParseOptions, target: Path) -> bool:
-    """Check that the file is of a kind we read and can be opened; where it is encrypted, write an open copy to `target`.
+    """Check that the file is of a kind we read and opens; where it is encrypted, write an open copy to `target`.
 
-    Returns whether it did. Raises DocumentError: EMPTY_FILE, UNSUPPORTED_FORMAT, PASSWORD_REQUIRED, UNREADABLE_DOCUMENT.
+    Returns whether it did. Raises DocumentError: EMPTY_FILE, UNSUPPORTED_FORMAT, PASSWORD_REQUIRED,
+    UNREADABLE_DOCUMENT.
     """
     with as_document_errors():
         if _is_locked_office_file(path):
@@ -30,8 +31,8 @@ def unlock(path: Path, options: ParseOptions, target: Path) -> bool:
 
 
 @contextmanager
-def readable(path: Path, options: ParseOptions) -> Iterator[Path]:
-    """The file itself, or for the length of the context a decrypted copy of it (Office; PDF parsers decrypt in memory)."""
+def readable(path: Path, options: ParseOptions) -> Generator[Path]:
+    """The file itself, or a decrypted copy while the context lasts (Office only: PDF is decrypted in memory)."""
     if not _is_locked_office_file(path):
         yield path
         return
@@ -48,7 +49,7 @@ def _is_locked_office_file(path: Path) -> bool:
 
 
 @contextmanager
-def as_document_errors() -> Iterator[None]:
+def as_document_errors() -> Generator[None]:
     """What a parsing library raises on a damaged file is a matter of that file, whatever its type."""
     try:
         yield

@@ -1,5 +1,5 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportMissingTypeStubs=false, reportMissingModuleSource=false
+# pyright: reportMissingTypeStubs=false, reportAttributeAccessIssue=false, reportMissingModuleSource=false
 """Binary workbooks of every version (BIFF 2 to 8), through xlrd."""
 
 import io
@@ -41,7 +41,9 @@ def xls_metadata(path: Path) -> DocumentMetadata:
 def _open(path: Path) -> Any:
     for formats in (True, False):
         try:
-            return xlrd.open_workbook(str(path), logfile=io.StringIO(), on_demand=True, formatting_info=formats, ragged_rows=True)
+            return xlrd.open_workbook(
+                str(path), logfile=io.StringIO(), on_demand=True, formatting_info=formats, ragged_rows=True
+            )
         except xlrd.XLRDError as error:
             if "encrypted" in str(error).lower():
                 raise password_required(given=False) from error

@@ -1,5 +1,5 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
-# pyright: reportMissingTypeStubs=false
+# pyright: reportMissingTypeStubs=false, reportAttributeAccessIssue=false
 """A first pass over the XML of a workbook: bombs and absurd ranges refused, and the cells that need their own text."""
 
 import io
