@@ -35,7 +35,7 @@ def run(read_settings: Callable[[], Settings], open_app: OpenApp[Settings]) -> i
         logs.configure(settings.log_level, settings.log_format)
         edge = edge_of(settings)
     except (ValueError, OSError) as error:
-        print(_shown(error), file=sys.stderr)  # noqa: T201 - logging is set up by what could not be read
+        print(f"cannot start: {without_values(error)}", file=sys.stderr)  # noqa: T201 - logging is set up by what could not be read
         return CANNOT_START
     try:
         asyncio.run(_serve(settings, edge, open_app))
@@ -84,13 +84,13 @@ def _cancel_at_signal() -> None:
         loop.add_signal_handler(number, task.cancel)
 
 
-def _shown(error: ValueError | OSError) -> str:
+def without_values(error: Exception) -> str:
     """What is wrong, without the values that were given: other settings than the wrong one may be secrets."""
     if not isinstance(error, ValidationError):
-        return f"cannot start: {error}"
+        return str(error)
     prefix = "PERGAMON_"
     lines = [
         f"  {prefix + '_'.join(map(str, entry['loc'])).upper() if entry['loc'] else 'settings'}: {entry['msg']}"
         for entry in error.errors(include_input=False, include_url=False, include_context=False)
     ]
-    return "\n".join(["cannot start, the settings are wrong:", *lines])
+    return "\n".join(["the settings are wrong:", *lines])

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pergamon.embedder.v1 import embedder_pb2 as pb
 from pergamon.embedder.v1 import embedder_pb2_grpc as stubs
 
-from tests.integration.servers.conftest import ROOT, Server, settings_in, without_settings
+from tests.helpers.servers import ROOT, Server, settings_in, without_settings
 
 
 def batch(name: str) -> pb.EmbedStreamRequest:
