@@ -81,7 +81,7 @@ def parse_fact(line: str) -> Fact:
     return _located(line)
 
 
-def holds(fact: Fact, parsed: Parsed) -> bool:  # noqa: PLR0911 - one a kind
+def holds(fact: Fact, parsed: Parsed) -> bool:  # noqa: PLR0911  one case a kind  # noqa: PLR0911 - one a kind
     match fact.kind:
         case FactKind.TEXT:
             return _contains(_text_on(parsed.blocks, fact.page), fact.text)

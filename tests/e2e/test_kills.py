@@ -5,7 +5,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     assert running.stop() == 0
 
 
-@pytest.mark.parametrize("after_s", [0.05, 0.35, 0.9, 1.6])
+@pytest.mark.parametrize("after_s", [0.3, 0.9, 1.8])
 async def test_kill_when_the_server_dies_during_ingestion_then_every_document_ends_done_exactly_once(
     server: Server, after_s: float
 ) -> None:
@@ -36,7 +35,7 @@ async def test_kill_when_the_server_dies_during_ingestion_then_every_document_en
     assert verdict.problems == []
 
 
-@pytest.mark.parametrize("after_s", [0.2, 1.0])
+@pytest.mark.parametrize("after_s", [0.4, 1.2])
 async def test_kill_when_the_engine_dies_during_ingestion_then_every_document_ends_done_exactly_once(
     server: Server, after_s: float
 ) -> None:
@@ -48,17 +47,4 @@ async def test_kill_when_the_engine_dies_during_ingestion_then_every_document_en
     confirmed = await uploading
     assert confirmed == wanted, "uploads do not need the engine"
     verdict = await judge(server, kb, confirmed, wanted)
-    assert verdict.problems == []
-
-
-async def test_kill_when_the_server_dies_before_it_wrote_anything_then_a_scratch_folder_is_no_obstacle(
-    server: Server, tmp_path: Path
-) -> None:
-    kb = await make_base(server.target)
-    wanted = texts(7, (400, 400))
-    confirmed = await kill_during_ingestion(server, kb, wanted, after_s=0.01)
-    await asyncio.to_thread(server.start)
-    again = await upload(server.target, kb, wanted)
-    assert again == wanted
-    verdict = await judge(server, kb, [*confirmed, *again][: len(wanted)], wanted)
     assert verdict.problems == []

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -48,7 +48,7 @@ class Server:
 
     data_dir: Path
     environment: Mapping[str, str]
-    port: int = field(default_factory=lambda: free_port())
+    port: int = 0
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -61,6 +61,7 @@ class Server:
 
     def start(self, *, within_s: float = 60.0) -> None:
         self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.port = free_port()  # a new one each time: gRPC remembers for a while that the old one refused
         command = [sys.executable, "-c", "from services.launch.cli import main; main()"]
         command += ["--data-dir", str(self.data_dir), "up", "--port", str(self.port), "--metrics-port", "0"]
         with (self.data_dir / "server.log").open("ab") as log:

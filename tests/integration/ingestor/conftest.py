@@ -1,0 +1,44 @@
+"""A real engine process for the session, and a workshop over it for each test."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from services.index.connection import IndexConnection
+from services.index.reader import IndexReader
+from services.index.writer import IndexWriter
+from services.ingestor.pipeline import Pipeline
+from services.ingestor.sparse_rewrite import SparseRewrite
+from tests.contract.index.engine import running_engine
+from tests.helpers.ingestion import Plant, workshop
+
+
+@pytest.fixture(scope="session")
+def engine_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    with running_engine(tmp_path_factory.mktemp("engine")) as target:
+        yield target
+
+
+@pytest.fixture
+async def plant(engine_target: str, tmp_path: Path) -> AsyncIterator[Plant]:
+    index = IndexConnection(engine_target)
+    writer, reader = IndexWriter(index), IndexReader(index)
+    async with workshop(tmp_path) as shop:
+        yield Plant(
+            shop=shop,
+            writer=writer,
+            reader=reader,
+            pipeline=Pipeline(
+                catalog=shop.catalog,
+                blobs=shop.blobs,
+                index=writer,
+                embedder=shop.embedder,
+                workers=shop.workers,  # type: ignore[arg-type]
+                settings=shop.settings,
+            ),
+            rewrite=SparseRewrite(
+                catalog=shop.catalog, reader=reader, writer=writer, embedder=shop.embedder, settings=shop.settings
+            ),
+        )
+    await index.aclose()
