@@ -40,9 +40,8 @@ def main() -> None:
             by_kind[path.suffix] += len(failed)
             print(f"{'FAIL' if failed else 'SLOW'} {entry['path']} ({took:.1f} s) {error}: {failed}")
     rss = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
-    print(
-        f"{len(files)} files, {total} facts, {sum(by_kind.values())} failed in {failed_files} files {dict(by_kind)}, peak {rss} MiB"
-    )
+    failed = f"{sum(by_kind.values())} failed in {failed_files} files {dict(by_kind)}"
+    print(f"{len(files)} files, {total} facts, {failed}, peak {rss} MiB")
 
 
 def parse(path: Path, password: str | None) -> tuple[tuple, str]:

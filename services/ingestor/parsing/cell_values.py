@@ -1,9 +1,10 @@
 """Values of spreadsheet cells as text, the way a spreadsheet shows them without a format of its own."""
 
 import datetime
+import math
 
 
-def shown(value: object) -> str:
+def shown(value: object) -> str:  # noqa: PLR0911  one case a type
     """Whole numbers without a fraction and in full, other numbers with up to 15 digits, dates as ISO 8601."""
     match value:
         case None:
@@ -30,7 +31,7 @@ def shown(value: object) -> str:
 
 
 def number(value: float) -> str:
-    if value != value or value in (float("inf"), float("-inf")):
+    if not math.isfinite(value):
         return ""
     if value == int(value) and abs(value) < 1e21:
         return str(int(value))

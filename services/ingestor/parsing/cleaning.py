@@ -14,7 +14,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def clean(text: str) -> str:
-    """NFC with `\\n` line ends, without invisible characters; form feeds and paragraph separators become blank lines."""
+    """NFC with `\\n` line ends, nothing invisible; form feeds and paragraph separators become blank lines."""
     text = _LINE_ENDS.sub("\n", text).replace("\u2029", "\n\n").replace("\f", "\n\n")
     text = _SURROGATES.sub("\ufffd", _INVISIBLE.sub("", text))
     return unicodedata.normalize("NFC", text)

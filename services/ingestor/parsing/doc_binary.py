@@ -16,13 +16,14 @@ _ENCRYPTED, _TABLE_1, _COMPLEX = 0x0100, 0x0200, 0x0004
 _COMPRESSED = 0x40000000
 _MAX_CHARS = 100_000_000
 #: Code pages by primary language of the document, for the 8-bit text of Word 6 and 95.
-_CODE_PAGES = {0x19: "cp1251", 0x22: "cp1251", 0x02: "cp1251", 0x23: "cp1251", 0x15: "cp1250", 0x05: "cp1250", 0x0E: "cp1250",
-               0x08: "cp1253", 0x1F: "cp1254", 0x0D: "cp1255", 0x01: "cp1256", 0x11: "cp932", 0x04: "gbk", 0x12: "cp949"}  # fmt: skip
+_CODE_PAGES = {0x19: "cp1251", 0x22: "cp1251", 0x02: "cp1251", 0x23: "cp1251", 0x15: "cp1250", 0x05: "cp1250",
+               0x0E: "cp1250", 0x08: "cp1253", 0x1F: "cp1254", 0x0D: "cp1255", 0x01: "cp1256",
+               0x11: "cp932", 0x04: "gbk", 0x12: "cp949"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What the File Information Block says: `lengths` are the characters of the main text and of the stories after it."""
+    """What the File Information Block says: `lengths` in characters, of the main text and the stories after it."""
 
     magic: int
     language: int
@@ -32,7 +33,7 @@ class Header:
 
 
 def doc_text(path: Path) -> str:
-    """Main text, then footnotes, headers and footers, comments, endnotes and text boxes, with Word's control characters.
+    """Main text, then footnotes, headers, endnotes and text boxes, with Word's control characters.
 
     Raises UNREADABLE_DOCUMENT, PASSWORD_REQUIRED.
     """

@@ -24,8 +24,10 @@ _MATH_PROPERTIES = frozenset(
         "oMathParaPr",
     }
 )
-_SYMBOLS = {0xF0B7: "•", 0xF0A7: "▪", 0xF0FC: "✓", 0xF0FE: "☑", 0xF0A8: "☐", 0xF06F: "☐", 0xF0E0: "→", 0xF0D8: "➢", 0xF0B0: "°",
-            0xF0B1: "±", 0xF0B3: "≥", 0xF0A3: "≤", 0xF0B4: "×", 0xF06D: "μ", 0xF061: "α", 0xF062: "β", 0xF070: "π"}  # fmt: skip
+_SYMBOLS = {
+    0xF0B7: "•", 0xF0A7: "▪", 0xF0FC: "✓", 0xF0FE: "☑", 0xF0A8: "☐", 0xF06F: "☐", 0xF0E0: "→", 0xF0D8: "➢", 0xF0B0: "°",
+    0xF0B1: "±", 0xF0B3: "≥", 0xF0A3: "≤", 0xF0B4: "×", 0xF06D: "μ", 0xF061: "α", 0xF062: "β", 0xF070: "π",
+}  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,7 +45,7 @@ def paragraph_text(paragraph: Element, anchored: Anchored) -> str:
 
 
 def mark_deleted(paragraph: Element) -> bool:
-    """Whether the paragraph's end was deleted: with the change accepted, the next paragraph follows on the same line."""
+    """Whether the paragraph's end was deleted: once accepted, the next paragraph follows on the same line."""
     properties = child(paragraph, "pPr", "rPr")
     return child(properties, "del") is not None or child(properties, "moveFrom") is not None
 

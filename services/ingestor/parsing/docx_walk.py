@@ -123,7 +123,7 @@ class Walk:
             yield block
 
     def _row(self, row: Element, cells: list[Element], above: list[str], depth: int) -> list[str]:
-        """The cells of a row; one that is merged with the row above repeats that row's text, so does one over columns."""
+        """The cells of a row; one merged with the row above repeats its text, so does one over columns."""
         out = [""] * min(_MAX_SPAN, int(child_value(row, "trPr", "gridBefore") or 0))
         for cell in cells:
             merged = child(cell, "tcPr", "vMerge")

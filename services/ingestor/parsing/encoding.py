@@ -15,9 +15,9 @@ _BOMS = (
 )
 #: Encodings that files are really in, the commoner first: of two that fit equally the earlier one is taken.
 _CANDIDATES = (
-    "cp1252", "gb18030", "cp932", "euc_jp", "big5", "cp949", "cp1251", "koi8_r", "cp866", "cp1250", "iso8859_2", "cp1253",
-    "cp1254", "cp1255", "cp1256", "cp1257", "cp874", "iso8859_5", "mac_cyrillic", "cp850", "cp437", "mac_roman", "johab",
-    "cp500", "cp037", "cp1258", "cp862", "cp864",
+    "cp1252", "gb18030", "cp932", "euc_jp", "big5", "cp949", "cp1251", "koi8_r", "cp866", "cp1250", "iso8859_2",
+    "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874", "iso8859_5", "mac_cyrillic", "cp850", "cp437", "mac_roman",
+    "johab", "cp500", "cp037", "cp1258", "cp862", "cp864",
 )  # fmt: skip
 _ALIASES = {"iso-8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "ascii": "cp1252",
             "gb2312": "gb18030", "gbk": "gb18030", "x-gbk": "gb18030", "shift_jis": "cp932", "shift-jis": "cp932",
@@ -48,7 +48,7 @@ class Decoded:
     guessed: bool = False
 
 
-def decode(data: bytes, declared: str = "") -> Decoded:
+def decode(data: bytes, declared: str = "") -> Decoded:  # noqa: PLR0911  one step after the other
     """The text of `data`. Bytes that no encoding explains become U+FFFD; see `looks_binary` for what is no text."""
     for mark, encoding in _BOMS:
         if data.startswith(mark):
@@ -182,7 +182,7 @@ def _sample(data: bytes) -> bytes:
 
 
 def _multibyte(data: bytes) -> str:
-    """An East Asian multi-byte encoding that explains every foreign byte, by how common the characters are that come out."""
+    """An East Asian multi-byte encoding that explains every foreign byte, by how common its characters are."""
     foreign = sum(1 for byte in data if byte > 0x7F)
     best, best_score = "", 0.0
     for encoding in ("gb18030", "big5hkscs", "cp932", "euc_jp", "cp949"):
@@ -199,7 +199,7 @@ def _multibyte(data: bytes) -> str:
     return best if best_score > 0.22 else ""
 
 
-def _east_asian_weight(char: str, encoding: str) -> float:
+def _east_asian_weight(char: str, encoding: str) -> float:  # noqa: PLR0911  one line a script
     if char in _HAN_COMMON:
         return 2.0
     if "\u3040" <= char <= "\u30ff":

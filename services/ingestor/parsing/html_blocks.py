@@ -119,7 +119,7 @@ def skipped(element: Any) -> bool:
 
 
 class _Walk:
-    """Collects inline text until a block begins or ends. Deep trees are flattened at a fixed depth: no recursion limit."""
+    """Collects inline text until a block begins or ends. Trees are flattened below a fixed depth."""
 
     def __init__(self) -> None:
         self.found: list[Block] = []

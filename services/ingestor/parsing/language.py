@@ -1,10 +1,14 @@
 # pyright: reportMissingTypeStubs=false
 """The language of a text, from a sample of it."""
 
+from __future__ import annotations
+
 import re
 from functools import cache
+from typing import TYPE_CHECKING
 
-from lingua import Language, LanguageDetector, LanguageDetectorBuilder
+if TYPE_CHECKING:
+    from lingua import LanguageDetector
 
 #: The languages the product claims; a wider set would make short samples less certain and the models larger.
 _LANGUAGES = [
@@ -55,6 +59,8 @@ def detect_language(text: str) -> str:
 
 @cache
 def _detector() -> LanguageDetector:
-    """Low accuracy mode: 0.1 s to load and tens of MiB instead of a second and hundreds; our samples are long enough."""
+    """In low accuracy mode, which loads the smallest models: our samples are long enough for them."""
+    from lingua import Language, LanguageDetectorBuilder
+
     languages = [getattr(Language, name) for name in _LANGUAGES]
     return LanguageDetectorBuilder.from_languages(*languages).with_low_accuracy_mode().build()

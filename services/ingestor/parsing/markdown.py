@@ -46,7 +46,7 @@ class _Walk:
             found.extend(block for block in self._next() if block.text.strip())
         return found
 
-    def _next(self) -> list[Block]:
+    def _next(self) -> list[Block]:  # noqa: PLR0911  one case a token
         token = self._take()
         match token.type:
             case "heading_open":
@@ -126,12 +126,12 @@ class _Walk:
 
 
 def inline_text(token: Token) -> str:
-    """What a reader sees of an inline token: text, code, alternative texts; an address only where it is all there is."""
+    """What a reader sees of an inline token: text, code, the alternative texts of images; no addresses."""
     parts: list[str] = []
     for child in token.children or []:
         if child.type in ("text", "code_inline"):
             parts.append(child.content)
-        elif child.type == "softbreak" or child.type == "hardbreak":
+        elif child.type in ("softbreak", "hardbreak"):
             parts.append("\n")
         elif child.type == "image":
             parts.append(child.content)

@@ -1,6 +1,6 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportMissingTypeStubs=false, reportMissingImports=false
-"""OCR behind one call: rapidocr (Latin and Chinese; its models are in its wheel), else or beside it a system Tesseract."""
+"""OCR behind one call: rapidocr (Latin and Chinese; models in its wheel), else or beside it a system Tesseract."""
 
 import importlib.util
 import os

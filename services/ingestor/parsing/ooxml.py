@@ -112,7 +112,7 @@ class Package:
 
 
 def check_zip(archive: zipfile.ZipFile, max_unpacked_bytes: int) -> None:
-    """Refuse what would unpack to too much: DOCUMENT_LIMIT. The sizes are those of the directory, which `read` enforces."""
+    """Refuse what would unpack to too much: DOCUMENT_LIMIT. Sizes are the directory's; `read` enforces them."""
     infos = archive.infolist()
     if len(infos) > _MAX_MEMBERS:
         raise _too_large(f"it has {len(infos)} parts")

@@ -1,8 +1,9 @@
-"""Lines of a column to blocks: headings by size and weight, paragraphs by spacing and indent, lists by their bullets."""
+"""Lines of a column to blocks: headings by size and weight, paragraphs by spacing and indent, lists by bullets."""
 
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from services.domain.blocks import Block, BlockKind, BoundingBox
 from services.ingestor.parsing.cleaning import clean
@@ -25,7 +26,7 @@ class FontProfile:
 
     @classmethod
     def of(cls, lines: Sequence[tuple[float, int]]) -> "FontProfile":
-        """From (size, characters) of lines: the commonest size is the body's, larger ones that are rarer are headings."""
+        """From (size, characters) of lines: the commonest size is the body's, larger and rarer ones are headings."""
         weights: dict[float, int] = {}
         for size, chars in lines:
             key = round(size * 2) / 2
@@ -73,8 +74,8 @@ def column_blocks(
 def join_lines(lines: Sequence[str]) -> str:
     """Lines of one paragraph as running text: words broken at line ends made whole, no blanks between CJK lines."""
     text = ""
-    for line in lines:
-        line = line.strip()
+    for piece in lines:
+        line = piece.strip()
         if not line:
             continue
         if not text:
@@ -91,7 +92,7 @@ def join_lines(lines: Sequence[str]) -> str:
 
 
 def _is_broken_word(text: str, line: str) -> bool:
-    """A hyphen of layout stands between small letters; one of spelling in a word that has others, or before a capital."""
+    """A hyphen of layout stands between small letters; one of spelling in a word with others, or before a capital."""
     word = re.split(r"\s", text[:-1])[-1]
     return text[-2].islower() and line[0].islower() and not any(h in word for h in "-\u2010/")
 
@@ -109,7 +110,7 @@ def _paragraphs(lines: Sequence[Line], profile: FontProfile) -> list[list[Line]]
     return groups
 
 
-def _begins(line: Line, group: list[Line], profile: FontProfile, left: float, right: float, spacing: float) -> bool:
+def _begins(line: Line, group: list[Line], profile: FontProfile, left: float, right: float, spacing: float) -> bool:  # noqa: PLR0911  one line a sign
     """Whether `line` begins a paragraph of its own after those of `group`."""
     before = group[-1]
     size = max(line.size, 1.0)
@@ -124,7 +125,7 @@ def _begins(line: Line, group: list[Line], profile: FontProfile, left: float, ri
         return True
     if _BULLET.match(line.text):
         return True
-    indented = line.x0 - min(l.x0 for l in group[-3:])
+    indented = line.x0 - min(other.x0 for other in group[-3:])
     ends_short = before.x1 < right - 0.18 * (right - left)
     if ends_short and _SENTENCE_END.search(before.text):
         return True
@@ -139,7 +140,7 @@ def _continues(before: Line, line: Line) -> bool:
 
 def _spacing(lines: Sequence[Line]) -> float:
     """The usual distance of two lines; that of single lines when there is only one."""
-    steps = sorted(b.y0 - a.y0 for a, b in zip(lines, lines[1:], strict=False) if 0 < b.y0 - a.y0 < 3.5 * a.size)
+    steps = sorted(b.y0 - a.y0 for a, b in pairwise(lines) if 0 < b.y0 - a.y0 < 3.5 * a.size)
     if steps:
         return steps[len(steps) // 3]
     return 1.2 * lines[0].size if lines else 0.0

@@ -55,7 +55,7 @@ class PdfSource:
         self._document.close()
 
     def _stretch(self, first: int) -> ParsedPart:
-        """Pages from `first`: at most 48, fewer when they take long. Two pages at least are read ahead for furniture."""
+        """Pages from `first`: at most 48, fewer when they take long. The texts of pages around tell furniture."""
         started = time.monotonic()
         last = min(self.page_count, first + STRETCH_PAGES - 1)
         warnings: list[ParseWarning] = [] if first > 1 else self._document_warnings()

@@ -14,8 +14,8 @@ _LOW_LETTERS = 0.45
 
 
 def is_garbage(page: Any, text: PageText) -> bool:
-    """Whether what the layer says cannot be what the page shows: undefined characters, or symbols out of a font that has
-    no map to Unicode."""
+    """Whether what the layer says cannot be what the page shows: undefined characters, or symbols out of a font
+    without a map to Unicode."""
     shown = "".join(f.text for group in text.groups for f in group)
     chars = [c for c in shown if not c.isspace()]
     if len(chars) < _MIN_CHARS:

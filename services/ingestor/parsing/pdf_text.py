@@ -127,7 +127,7 @@ def _frame(line: Any, dx: float, dy: float, span: Any) -> tuple[float, float, fl
 
 
 def _is_mirrored(line: Any, dx: float, dy: float) -> bool:
-    """Whether glyphs stand on their heads in the frame of their line: the baseline is near the upper edge of the box."""
+    """Whether glyphs stand on their heads in the frame of their line: their baseline is near the upper edge."""
     span = next((s for s in line["spans"] if s["text"].strip()), None)
     if span is None or min(abs(dx), abs(dy)) > 0.01:
         return False

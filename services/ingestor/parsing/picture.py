@@ -127,7 +127,7 @@ def _fragments(
 
 
 def _back(corners: npt.NDArray[np.float64], turns: int, shape: tuple[int, int]) -> npt.NDArray[np.float64]:
-    """Corners in the picture that was turned `turns` quarters counter-clockwise, as places in the picture before that."""
+    """Corners in the picture that was turned `turns` quarters counter-clockwise, as places in the picture before."""
     height, width = shape
     points = corners
     if turns >= 2:

@@ -44,7 +44,7 @@ def ruled_tables(fragments: Sequence[Fragment], rules: Sequence[Rule], page: int
 
 
 def _segments(rules: Sequence[Rule]) -> tuple[list[Segment], list[Segment]]:
-    """Horizontal and vertical lines; thin filled boxes are lines, the sides of drawn boxes too. Pieces on one line join."""
+    """Horizontal and vertical lines; thin filled boxes are lines, the sides of boxes too. Pieces on one line join."""
     across: list[Segment] = []
     down: list[Segment] = []
     for r in rules:

@@ -49,7 +49,7 @@ def sniff(path: Path, options: ParseOptions) -> DocumentKind:
         raise DocumentError("the file has no bytes", reason=Reason.EMPTY_FILE)
     if b"%PDF-" in head[:1024]:
         return DocumentKind.PDF
-    if head.startswith(b"PK\x03\x04") or head.startswith((b"PK\x05\x06", b"PK\x07\x08")):
+    if head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")):
         return _zip_kind(path, head)
     if head.startswith(OLE_MAGIC):
         return _ole_kind(path)
@@ -141,6 +141,6 @@ def _ole_kind(path: Path) -> DocumentKind:
         return DocumentKind.XLS
     if "powerpoint document" in streams:
         raise unsupported("a PowerPoint presentation")
-    if any(stream.startswith("__substg") or stream.startswith("__properties") for stream in streams):
+    if any(stream.startswith(("__substg", "__properties")) for stream in streams):
         raise unsupported("an Outlook message")
     raise unsupported("an unknown OLE container")

@@ -36,15 +36,15 @@ def open_source(path: Path, options: ParseOptions) -> ParsedSource:
 
     Raises DocumentError: EMPTY_FILE, UNSUPPORTED_FORMAT, PASSWORD_REQUIRED, UNREADABLE_DOCUMENT, DOCUMENT_LIMIT.
     """
-    with as_document_errors(), readable(path, options) as path:
-        kind = sniff(path, options)
+    with as_document_errors(), readable(path, options) as file:
+        kind = sniff(file, options)
         found = _PARSERS.get(kind)
         if found is not None:
             module, name = found
-            return cast(Parser, getattr(import_module(f"{__package__}.{module}"), name)()).open(path, options)
+            return cast(Parser, getattr(import_module(f"{__package__}.{module}"), name)()).open(file, options)
         module, name = _READERS[kind]
         reader = cast(Reader, getattr(import_module(f"{__package__}.{module}"), name))
-        return WholeSource(kind, reader(path, options), options)
+        return WholeSource(kind, reader(file, options), options)
 
 
 class WholeSource:

@@ -7,17 +7,20 @@ from pathlib import PurePath
 
 from services.domain.blocks import DocumentKind
 
-#: Languages by ending, in the names that code fences use.
+#: Languages, in the names that code fences use, with the endings of their files.
+_ENDINGS = (
+    "python=py,pyi javascript=js,mjs,cjs jsx=jsx typescript=ts tsx=tsx java=java kotlin=kt,kts "
+    "scala=scala go=go rust=rs c=c,h cpp=cc,cpp,cxx,hpp,hh csharp=cs ruby=rb php=php swift=swift "
+    "objectivec=m bash=sh,bash,zsh powershell=ps1 sql=sql r=r julia=jl lua=lua perl=pl,pm dart=dart "
+    "elixir=ex,exs erlang=erl haskell=hs ocaml=ml clojure=clj groovy=groovy,gradle protobuf=proto hcl=tf "
+    "yaml=yaml,yml toml=toml json=json xml=xml css=css scss=scss vue=vue dockerfile=dockerfile "
+    "makefile=makefile cmake=cmake ini=ini vb=vb fortran=f90 asm=asm solidity=sol zig=zig "
+)
 CODE_LANGUAGES = {
-    "py": "python", "pyi": "python", "js": "javascript", "mjs": "javascript", "cjs": "javascript", "jsx": "jsx", "ts": "typescript",
-    "tsx": "tsx", "java": "java", "kt": "kotlin", "kts": "kotlin", "scala": "scala", "go": "go", "rs": "rust", "c": "c", "h": "c",
-    "cc": "cpp", "cpp": "cpp", "cxx": "cpp", "hpp": "cpp", "hh": "cpp", "cs": "csharp", "rb": "ruby", "php": "php", "swift": "swift",
-    "m": "objectivec", "sh": "bash", "bash": "bash", "zsh": "bash", "ps1": "powershell", "sql": "sql", "r": "r", "jl": "julia",
-    "lua": "lua", "pl": "perl", "pm": "perl", "dart": "dart", "ex": "elixir", "exs": "elixir", "erl": "erlang", "hs": "haskell",
-    "ml": "ocaml", "clj": "clojure", "groovy": "groovy", "gradle": "groovy", "proto": "protobuf", "tf": "hcl", "yaml": "yaml",
-    "yml": "yaml", "toml": "toml", "json": "json", "xml": "xml", "css": "css", "scss": "scss", "vue": "vue", "dockerfile": "dockerfile",
-    "makefile": "makefile", "cmake": "cmake", "ini": "ini", "vb": "vb", "f90": "fortran", "asm": "asm", "sol": "solidity", "zig": "zig",
-}  # fmt: skip
+    end: language
+    for language, _, ends in (entry.partition("=") for entry in _ENDINGS.split())
+    for end in ends.split(",")
+}
 _SHEBANG = re.compile(r"#!\s*\S*?(?:/|\benv\s+(?:-S\s+)?)(python|bash|sh|zsh|node|ruby|perl|php|lua|Rscript)[\d.]*\b")
 _SHEBANG_LANGUAGES = {"sh": "bash", "zsh": "bash", "node": "javascript", "Rscript": "r"}
 _HTML_START = re.compile(r"\s*(?:<\?xml[^>]*>\s*)?(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html|head|body)\b", re.I | re.S)
@@ -41,7 +44,7 @@ def ending(filename: str) -> str:
     return path.suffix.lstrip(".") or path.name
 
 
-def text_kind(text: str, filename: str) -> DocumentKind:
+def text_kind(text: str, filename: str) -> DocumentKind:  # noqa: PLR0911  one line a rule
     """The kind of a beginning of a text. A web page is one under any name; between the others the name decides."""
     name = ending(filename)
     if _is_html(text, name):

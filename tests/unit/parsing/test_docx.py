@@ -15,7 +15,8 @@ def run(text: str) -> str:
 
 
 def test_tracked_changes_when_parsed_then_read_as_accepted(parse: Parse, tmp_path: Path) -> None:
-    body = f"<w:p>{run('The fee is ')}<w:del><w:r><w:delText>ten</w:delText></w:r></w:del><w:ins>{run('twelve')}</w:ins></w:p>"
+    deleted = "<w:del><w:r><w:delText>ten</w:delText></w:r></w:del>"
+    body = f"<w:p>{run('The fee is ')}{deleted}<w:ins>{run('twelve')}</w:ins></w:p>"
     assert [b.text for b in parse(docx(tmp_path / "a.docx", body))] == ["The fee is twelve"]
 
 
@@ -59,7 +60,8 @@ def test_numbered_items_when_nested_then_carry_their_numbers(parse: Parse, tmp_p
         f"<w:lvl w:ilvl='{n}'><w:start w:val='1'/><w:numFmt w:val='decimal'/><w:lvlText w:val='{text}'/></w:lvl>"
         for n, text in enumerate(("%1.", "%1.%2"))
     )
-    numbering = f"<w:abstractNum w:abstractNumId='0'>{levels}</w:abstractNum><w:num w:numId='1'><w:abstractNumId w:val='0'/></w:num>"
+    use = "<w:num w:numId='1'><w:abstractNumId w:val='0'/></w:num>"
+    numbering = f"<w:abstractNum w:abstractNumId='0'>{levels}</w:abstractNum>{use}"
     item = "<w:numPr><w:ilvl w:val='{}'/><w:numId w:val='1'/></w:numPr>"
     body = "".join(paragraph(text, item.format(level)) for text, level in (("a", 0), ("b", 1), ("c", 1), ("d", 0)))
     block = parse(docx(tmp_path / "a.docx", body, numbering=numbering))[0]
@@ -77,7 +79,9 @@ def test_table_when_cells_are_merged_then_the_text_is_in_each_place(parse: Parse
         cell("North") + cell("1") + cell("2"),
     ]
     header = "<w:trPr><w:tblHeader/></w:trPr>"
-    body = "<w:tbl>" + "".join(f"<w:tr>{header if n < 2 else ''}{row}</w:tr>" for n, row in enumerate(rows)) + "</w:tbl>"
+    body = (
+        "<w:tbl>" + "".join(f"<w:tr>{header if n < 2 else ''}{row}</w:tr>" for n, row in enumerate(rows)) + "</w:tbl>"
+    )
     block = parse(docx(tmp_path / "a.docx", body))[0]
     assert block.rows == (("Region", "Sales", "Sales"), ("Region", "2023", "2024"), ("North", "1", "2"))
     assert block.header_rows == 2

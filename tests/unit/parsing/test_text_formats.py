@@ -9,7 +9,9 @@ from services.ingestor.parsing.encoding import decode
 from tests.fixtures.documents import xlsx
 from tests.unit.parsing.conftest import Parse
 
-RUSSIAN = "Однажды в студёную зимнюю пору я из лесу вышел, был сильный мороз. Гляжу, поднимается медленно в гору лошадка."
+RUSSIAN = (
+    "Однажды в студёную зимнюю пору я из лесу вышел, был сильный мороз. Гляжу, поднимается медленно в гору лошадка."
+)
 CHINESE = "我们在这里讨论的是中国的历史，以及它对世界的影响。这个问题没有简单的答案，但是大家都应该知道。"
 JAPANESE = "これは日本語の文章です。エンコーディングを正しく判定できるかどうかを確認するために書かれています。"
 
@@ -18,7 +20,8 @@ JAPANESE = "これは日本語の文章です。エンコーディングを正�
     ("text", "encoding"),
     [
         (RUSSIAN, "cp1251"), (RUSSIAN, "koi8_r"), (RUSSIAN, "utf-16-le"), (RUSSIAN, "utf-8-sig"), (CHINESE, "gb18030"),
-        (JAPANESE, "shift_jis"), (JAPANESE, "euc_jp"), (JAPANESE, "iso2022_jp"), ("plain words, nothing else", "utf-16-be"),
+        (JAPANESE, "shift_jis"), (JAPANESE, "euc_jp"), (JAPANESE, "iso2022_jp"),
+        ("plain words, nothing else", "utf-16-be"),
         ("plain words, nothing else " * 3, "utf-32-le"), ("Ein schöner Gruß aus München, für 15,50 €", "cp1252"),
     ],
 )  # fmt: skip
@@ -51,7 +54,8 @@ def test_kind_when_sniffed_then_follows_the_content(tmp_path: Path, name: str, d
 
 
 @pytest.mark.parametrize(
-    ("data", "reason"), [(b"", Reason.EMPTY_FILE), (b"\x7fELF" + bytes(99), Reason.UNSUPPORTED_FORMAT), (b"  \n ", Reason.NO_TEXT)]
+    ("data", "reason"),
+    [(b"", Reason.EMPTY_FILE), (b"\x7fELF" + bytes(99), Reason.UNSUPPORTED_FORMAT), (b"  \n ", Reason.NO_TEXT)],
 )
 def test_file_when_it_cannot_be_used_then_says_why(parse: Parse, tmp_path: Path, data: bytes, reason: Reason) -> None:
     (tmp_path / "a.txt").write_bytes(data)
@@ -61,7 +65,9 @@ def test_file_when_it_cannot_be_used_then_says_why(parse: Parse, tmp_path: Path,
 
 
 def test_markdown_when_a_fence_holds_a_hash_then_it_is_no_heading(parse: Parse, tmp_path: Path) -> None:
-    text = "---\ntitle: Guide\ntags: [a, b]\n---\n# One\n\n```sh\n# not a heading\n\n## nor this\n```\n\n| a | b |\n|---|---|\n| 1 | 2 |\n"
+    front = "---\ntitle: Guide\ntags: [a, b]\n---\n"
+    fence = "```sh\n# not a heading\n\n## nor this\n```\n"
+    text = f"{front}# One\n\n{fence}\n| a | b |\n|---|---|\n| 1 | 2 |\n"
     (tmp_path / "a.md").write_text(text)
     blocks = parse(tmp_path / "a.md")
     assert [(b.kind, b.text) for b in blocks] == [
@@ -73,10 +79,13 @@ def test_markdown_when_a_fence_holds_a_hash_then_it_is_no_heading(parse: Parse, 
     assert (metadata.title, metadata.tags) == ("Guide", ("a", "b"))
 
 
-def test_html_when_it_has_navigation_then_the_article_is_kept_and_spans_are_filled(parse: Parse, tmp_path: Path) -> None:
+def test_html_when_it_has_navigation_then_the_article_is_kept_and_spans_are_filled(
+    parse: Parse, tmp_path: Path
+) -> None:
     article = "<h1>Tides</h1>" + "<p>The moon pulls the sea twice a day, and the sun helps it at new moon.</p>" * 6
     table = "<table><tr><th rowspan=2>Port</th><th>High</th></tr><tr><td>6.2</td></tr></table>"
-    page = f"<html><body><nav><a href=/>Home</a><a href=/x>Shop</a></nav>{article}{table}<footer><a>Imprint</a></footer></body></html>"
+    navigation, footer = "<nav><a href=/>Home</a><a href=/x>Shop</a></nav>", "<footer><a>Imprint</a></footer>"
+    page = f"<html><body>{navigation}{article}{table}{footer}</body></html>"
     (tmp_path / "a.html").write_text(page)
     blocks = parse(tmp_path / "a.html")
     assert blocks[0].kind is BlockKind.HEADING and blocks[0].text == "Tides"
