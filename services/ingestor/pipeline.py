@@ -116,7 +116,8 @@ class Pipeline:
                         f"the document holds more than {self._settings.max_document_chars} characters",
                         reason=Reason.DOCUMENT_LIMIT,
                     )
-                await progress.save(checkpoint)
+                if checkpoint.next_page is not None:  # a short document is sooner read again than saved
+                    await progress.save(checkpoint)
                 await progress.report("parse", stretch.pages_done, max(1, stretch.page_count))
         if checkpoint.text_chars == 0:
             raise DocumentError("the document holds no extractable text", reason=Reason.NO_TEXT)

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -32,6 +33,7 @@ _OUTAGES = {
 }
 _OUTAGE_DELAY_S = 5.0
 _DEFECT_DELAY_S = 10.0
+_REPORT_INTERVAL_S = 0.3
 
 #: Does the work of one job; returns the warnings to keep with it.
 Handler = Callable[[Job, Progress], Awaitable[tuple[ParseWarning, ...]]]
@@ -119,7 +121,8 @@ class JobRunner:
 
     async def _attempt(self, job: Job) -> str:
         """Run the job under its lease, and record how it ended; the outcome as a metric label."""
-        work = asyncio.create_task(self._run_handler(job))
+        counters: dict[str, Counter] = dict(job.counters)
+        work = asyncio.create_task(self._run_handler(job, counters))
         beat = asyncio.create_task(self._keep_lease(job))
         try:
             await asyncio.wait({work, beat}, return_when=asyncio.FIRST_COMPLETED)
@@ -139,14 +142,19 @@ class JobRunner:
             return await self._defect(job)
         finally:
             await _end(work, beat)
-        await self._catalog.jobs.finish(job.id, self._owner, warnings=warnings)
+        await self._catalog.jobs.finish(job.id, self._owner, warnings=warnings, counters=counters)
         return "done"
 
-    async def _run_handler(self, job: Job) -> tuple[ParseWarning, ...]:
-        counters: dict[str, Counter] = dict(job.counters)
+    async def _run_handler(self, job: Job, counters: dict[str, Counter]) -> tuple[ParseWarning, ...]:
+        """Do the work, reporting on the way now and then: each report is a write that is synced to disk."""
+        reported = time.monotonic()
 
         async def report(stage: str, done: int, total: int) -> None:
+            nonlocal reported
             counters[stage] = Counter(done=done, total=total)
+            if time.monotonic() - reported < _REPORT_INTERVAL_S:
+                return
+            reported = time.monotonic()
             if not await self._catalog.jobs.report(job.id, self._owner, stage=stage, counters=counters):
                 raise LeaseLost
 

@@ -8,7 +8,6 @@ import pytest
 from pergamon.client import AsyncClient, PergamonError, filters
 from pergamon.client.metadata import document_metadata
 from pergamon.ingestor.v1 import document_pb2, document_pb2_grpc, job_pb2, knowledge_base_pb2
-
 from pergamon.retriever.v1 import retriever_pb2
 from pergamon.type.v1 import filter_pb2
 
@@ -66,7 +65,9 @@ CASES = {
     "blank query": Case(call=lambda c, kb: c.search(" \t\n", kb), fields=("query",)),
     "long query": Case(call=lambda c, kb: c.search("x" * 9000, kb), fields=("query",)),
     "no knowledge base": Case(call=lambda c, _: c.search("rail", []), fields=("knowledge_base_ids",)),
-    "the same knowledge base twice": Case(call=lambda c, kb: c.search("rail", [kb, kb]), fields=("knowledge_base_ids",)),
+    "the same knowledge base twice": Case(
+        call=lambda c, kb: c.search("rail", [kb, kb]), fields=("knowledge_base_ids",)
+    ),
     "unknown knowledge base": Case(
         call=lambda c, _: c.search("rail", UNKNOWN_KB), code=MISSING, reason="KNOWLEDGE_BASE_NOT_FOUND"
     ),
@@ -137,9 +138,7 @@ CASES = {
         reason="UNKNOWN_FIELD_MASK_PATH",
         fields=("update_mask",),
     ),
-    "bad page token": Case(
-        call=lambda c, kb: _page(c, kb, "%%%"), reason="INVALID_PAGE_TOKEN", fields=("page_token",)
-    ),
+    "bad page token": Case(call=lambda c, kb: _page(c, kb, "%%%"), reason="INVALID_PAGE_TOKEN", fields=("page_token",)),
     "page of 5000": Case(call=lambda c, kb: anext(c.list_documents(kb, page_size=5000)), fields=("page_size",)),
     "model not installed": Case(
         call=_create(embedding_model="hf:nobody/nothing"), code=MISSING, reason="MODEL_NOT_FOUND"
@@ -230,7 +229,9 @@ async def test_upload_when_the_checksum_is_wrong_then_it_is_refused(product: Pro
     assert "received" in (refused.value.details() or "")
 
 
-async def test_create_document_when_small_then_it_does_what_an_upload_does(product: Product, client: AsyncClient) -> None:
+async def test_create_document_when_small_then_it_does_what_an_upload_does(
+    product: Product, client: AsyncClient
+) -> None:
     kb = await make_kb(client)
     header = document_pb2.UploadHeader(knowledge_base_id=kb, name="a.txt")
     reply = await _raw(product, document_pb2.CreateDocumentRequest(header=header, data=b"Rail travel is paid."))
@@ -270,9 +271,7 @@ async def test_search_when_the_message_is_garbage_then_the_server_lives(product:
     assert [model.name for model in await client.list_embedding_models()]
 
 
-async def _raw(
-    product: Product, request: document_pb2.CreateDocumentRequest
-) -> document_pb2.CreateDocumentResponse:
+async def _raw(product: Product, request: document_pb2.CreateDocumentRequest) -> document_pb2.CreateDocumentResponse:
     async with grpc.aio.insecure_channel(product.target) as channel:
         stub = document_pb2_grpc.DocumentServiceStub(channel)
         return await stub.CreateDocument(request, metadata=_metadata("acme"))

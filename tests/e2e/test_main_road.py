@@ -1,5 +1,6 @@
 """The main road: documents of every format in, explained passages out."""
 
+import itertools
 from datetime import UTC, datetime
 
 import pytest
@@ -13,7 +14,9 @@ from tests.helpers.product import Product, chunked, jobs_ended, make_kb, names, 
 
 _MODES = (pb.SEARCH_MODE_HYBRID, pb.SEARCH_MODE_SEMANTIC, pb.SEARCH_MODE_KEYWORD)
 _FILES = {
-    "handbook.md": b"# Travel\n\nThe company pays for rail travel in second class.\n\n# Leave\n\nStaff get 28 days of leave.",
+    "handbook.md": (
+        b"# Travel\n\nThe company pays for rail travel in second class.\n\n# Leave\n\nStaff get 28 days of leave."
+    ),
     "notes.txt": b"The quarterly meeting decided to buy a new coffee machine for the Berlin office.",
     "faq.html": html_file("Warranty", "The warranty of the TK200 pump covers three years from delivery."),
     "policy.docx": docx_file("Hotel rooms may cost up to 140 euros a night.", heading="Expenses"),
@@ -88,7 +91,9 @@ async def test_search_when_asked_in_a_mode_then_scores_and_stages_are_those_of_t
 
 async def test_search_when_top_k_differs_then_the_shorter_list_begins_the_longer(client: AsyncClient) -> None:
     kb = await make_kb(client, chunking=chunked(12))
-    text = "\n\n".join(f"Rule {n}: travel by rail needs approval number {n} from the manager of team {n}." for n in range(30))
+    text = "\n\n".join(
+        f"Rule {n}: travel by rail needs approval number {n} from the manager of team {n}." for n in range(30)
+    )
     await put(client, kb, "rules.txt", text)
     for mode in _MODES:
         eight = await client.search("approval for rail travel", kb, top_k=8, mode=mode)
@@ -116,7 +121,7 @@ async def test_list_blocks_when_pages_are_small_then_they_join_to_the_whole_docu
     assert paged == whole
     assert [block.kind for block in whole[:2]] == [document_pb2.BLOCK_KIND_HEADING, document_pb2.BLOCK_KIND_PARAGRAPH]
     assert [block.text for block in whole if block.kind == document_pb2.BLOCK_KIND_HEADING] == ["One", "Two"]
-    assert all(second.start > first.end for first, second in zip(whole, whole[1:], strict=False))
+    assert all(second.start > first.end for first, second in itertools.pairwise(whole))
 
 
 async def test_get_page_routes_when_a_pdf_was_read_then_there_is_one_for_each_page(client: AsyncClient) -> None:
@@ -131,7 +136,9 @@ async def test_search_when_filtered_then_only_documents_that_match_are_found(cli
     early, late = datetime(2025, 3, 1, tzinfo=UTC), datetime(2026, 3, 1, tzinfo=UTC)
     facts = {
         "a.txt": document_metadata(author="Ada", tags=["rail", "old"], updated_time=early, labels={"year": 2025}),
-        "b.txt": document_metadata(author="Bob", tags=["rail"], updated_time=late, labels={"year": 2026, "draft": True}),
+        "b.txt": document_metadata(
+            author="Bob", tags=["rail"], updated_time=late, labels={"year": 2026, "draft": True}
+        ),
         "c.txt": document_metadata(document_type="policy", title="Rail rules", labels={"team": "ops"}),
     }
     for name, metadata in facts.items():

@@ -31,7 +31,11 @@ def unknown() -> Ids:
 
 
 Stub = Callable[[grpc.aio.Channel], object]
-_KB, _DOCUMENTS, _JOBS = kb_grpc.KnowledgeBaseServiceStub, document_pb2_grpc.DocumentServiceStub, job_pb2_grpc.JobServiceStub
+_KB, _DOCUMENTS, _JOBS = (
+    kb_grpc.KnowledgeBaseServiceStub,
+    document_pb2_grpc.DocumentServiceStub,
+    job_pb2_grpc.JobServiceStub,
+)
 _RETRIEVER = retriever_pb2_grpc.RetrieverServiceStub
 
 
@@ -55,7 +59,8 @@ METHODS: dict[str, tuple[Stub, Callable[[Ids], Message]]] = {
     "DeleteKnowledgeBase": (_KB, lambda ids: kb_pb2.DeleteKnowledgeBaseRequest(knowledge_base_id=ids.kb)),
     "UploadDocument": (_DOCUMENTS, lambda ids: document_pb2.UploadDocumentRequest(header=_header(ids))),
     "CreateDocument": (
-        _DOCUMENTS, lambda ids: document_pb2.CreateDocumentRequest(header=_header(ids), data=b"Mine."),
+        _DOCUMENTS,
+        lambda ids: document_pb2.CreateDocumentRequest(header=_header(ids), data=b"Mine."),
     ),
     "GetDocument": (_DOCUMENTS, lambda ids: document_pb2.GetDocumentRequest(document_id=ids.document)),
     "ListDocuments": (_DOCUMENTS, lambda ids: document_pb2.ListDocumentsRequest(knowledge_base_id=ids.kb)),

@@ -28,8 +28,8 @@ def pdf_file(*pages: str, password: str = "") -> bytes:
 
 def html_file(title: str, *paragraphs: str) -> bytes:
     body = "".join(f"<p>{paragraph}</p>" for paragraph in paragraphs)
-    page = f"<!doctype html><html><head><title>{title}</title></head><body><main><h1>{title}</h1>{body}</main></body></html>"
-    return page.encode()
+    head = f"<!doctype html><html><head><title>{title}</title></head>"
+    return f"{head}<body><main><h1>{title}</h1>{body}</main></body></html>".encode()
 
 
 def zip_file() -> bytes:

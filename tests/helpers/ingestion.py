@@ -184,4 +184,6 @@ async def workshop(folder: Path) -> AsyncIterator[Workshop]:
 
 
 def paragraphs(count: int, word: str = "rail") -> str:
-    return "\n\n".join(f"Paragraph {n} says that {word} travel in zone {n} is paid by unit {n} always." for n in range(count))
+    return "\n\n".join(
+        f"Paragraph {n} says that {word} travel in zone {n} is paid by unit {n} always." for n in range(count)
+    )

@@ -1,4 +1,4 @@
-"""The whole product for a test: started in a thread with small settings, called as clients call it, looked into below."""
+"""The whole product for a test: started in a thread, called as clients call it, and looked into from below."""
 
 import asyncio
 import hashlib

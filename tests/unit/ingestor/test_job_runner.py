@@ -17,6 +17,7 @@ from services.ingestor.checkpoint import Checkpoint
 from services.ingestor.pipeline import Progress
 from services.ingestor.runner import JobRunner
 from tests.helpers.ingestion import TENANT, Workshop
+from tests.helpers.product import until as came_true
 
 _WITHIN_S = 20.0
 Handle = Callable[[Job, Progress], Awaitable[tuple[ParseWarning, ...]]]
@@ -77,10 +78,12 @@ async def job_of(shop: Workshop, outcome: UploadOutcome) -> Job:
 
 
 async def until(shop: Workshop, outcome: UploadOutcome, holds: Callable[[Job], bool]) -> Job:
-    async with asyncio.timeout(_WITHIN_S):
-        while not holds(job := await job_of(shop, outcome)):
-            await asyncio.sleep(0.01)
-        return job
+    await came_true(lambda: _holds(shop, outcome, holds))
+    return await job_of(shop, outcome)
+
+
+async def _holds(shop: Workshop, outcome: UploadOutcome, holds: Callable[[Job], bool]) -> bool:
+    return holds(await job_of(shop, outcome))
 
 
 def outcomes(metrics: Metrics, outcome: str) -> float:
@@ -167,9 +170,7 @@ async def test_run_when_the_job_is_cancelled_then_the_work_stops_at_the_next_rep
         await asyncio.wait_for(reached.wait(), _WITHIN_S)
         await shop.catalog.jobs.cancel(TENANT, (await job_of(shop, outcome)).id)
         go_on.set()
-        async with asyncio.timeout(_WITHIN_S):
-            while outcomes(metrics, "lost") < 1:
-                await asyncio.sleep(0.01)
+        await came_true(lambda: outcomes(metrics, "lost") == 1)
     assert not after.is_set()
     assert (await job_of(shop, outcome)).state is JobState.CANCELLED
 
