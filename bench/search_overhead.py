@@ -295,27 +295,35 @@ async def child_serve(folder: Path, engine: str) -> None:
 async def bench(folder: Path, arguments: argparse.Namespace) -> dict[str, object]:
     supervisor = EngineSupervisor(folder / "engine")
     await supervisor.start()
-    engine = supervisor.target
-    if not (folder / "bases.json").exists():
-        await fill(folder, engine, arguments.chunks)
-    command = ["-m", "bench.search_overhead", "--child-serve", engine, "--data", str(folder)]
-    server = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
-    assert server.stdout is not None
-    target = await asyncio.wait_for(_line_after(server.stdout, _SERVES), 300)
-    connection = IndexConnection(engine)
+    try:
+        if not (folder / "bases.json").exists():
+            await fill(folder, supervisor.target, arguments.chunks)
+        command = ["-m", "bench.search_overhead", "--child-serve", supervisor.target, "--data", str(folder)]
+        server = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
+        try:
+            assert server.stdout is not None
+            target = await asyncio.wait_for(_line_after(server.stdout, _SERVES), 300)
+            return await _measure(folder, (target, supervisor.target), arguments)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                server.terminate()
+            await server.wait()
+    finally:
+        await supervisor.aclose()
+
+
+async def _measure(folder: Path, targets: tuple[str, str], arguments: argparse.Namespace) -> dict[str, object]:
+    connection = IndexConnection(targets[1])
     report: dict[str, object] = {"chunks": arguments.chunks, "cores": os.cpu_count()}
-    async with AsyncClient(target) as client:
+    async with AsyncClient(targets[0]) as client:
         asker = Asker(client, IndexReader(connection), _bases(folder))
         for number in range(arguments.rounds):
             report[f"load_{number}"] = [round(load, 1) for load in os.getloadavg()]
             report[f"parts_{number}"] = await measure_parts(asker, arguments.repeat)
         if arguments.upload:
-            report["upload"] = await measure_upload(asker, folder, (target, engine), arguments.upload)
+            report["upload"] = await measure_upload(asker, folder, targets, arguments.upload)
         report["load_end"] = [round(load, 1) for load in os.getloadavg()]
     await connection.aclose()
-    server.terminate()
-    await server.wait()
-    await supervisor.aclose()
     return report
 
 
