@@ -15,11 +15,13 @@ from pathlib import Path
 import grpc
 import pytest
 
+from tests.contract.index.engine import running_engine
 from tests.contract.serving.manifest import ray_environment
 from tests.helpers.keys import write_keys
 from tests.helpers.models import install_tiny_models
 from tests.helpers.servers import ROOT, Server, free_port, settings_in, without_settings
 
+APPLICATIONS = ("embedder", "reranker", "ingestor", "retriever")
 #: So few that a test can fill the server.
 MAX_CALLS = 4
 #: Nothing is sent to anybody, and no token is written into the user's home.
@@ -55,25 +57,39 @@ def grpc_server(told: dict[str, str]) -> Iterator[Serving]:
 
 @pytest.fixture(scope="session")
 def ray_serve(told: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serving]:
+    """All four applications on one Ray, over an engine process."""
     if importlib.util.find_spec("ray") is None:
         pytest.skip("Ray is not installed: pip install 'pergamon-server[ray]'")
-    port, mark = free_port(), secrets.token_hex(8)
-    log = tmp_path_factory.mktemp("ray") / "stderr"
+    folder = tmp_path_factory.mktemp("ray")
+    target = f"127.0.0.1:{free_port()}"
+    with running_engine(folder / "engine") as qdrant:
+        addresses = {
+            "PERGAMON_QDRANT_URL": qdrant,
+            "PERGAMON_EMBEDDER_TARGET": target,
+            "PERGAMON_RERANKER_TARGET": target,
+        }
+        with _running_cluster(target, {**told, **addresses}, folder / "stderr"):
+            yield Serving(kind="ray", target=target)
+
+
+@contextlib.contextmanager
+def _running_cluster(target: str, settings: dict[str, str], log: Path) -> Iterator[None]:
+    mark = secrets.token_hex(8)
     with log.open("wb") as errors:
         cluster = subprocess.Popen(
-            [sys.executable, "-m", "tests.contract.serving.ray_cluster", str(port), "embedder"],
+            [sys.executable, "-m", "tests.contract.serving.ray_cluster", target.rpartition(":")[2], *APPLICATIONS],
             cwd=ROOT,
-            env={**without_settings(), **told, **ray_environment(), **_QUIET, _MARK: mark},
+            env={**without_settings(), **settings, **ray_environment(), **_QUIET, _MARK: mark},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=errors,
         )
+    assert cluster.stdin is not None
+    assert cluster.stdout is not None
     try:
-        assert cluster.stdout is not None
         assert b"ready" in cluster.stdout.read1(), log.read_text()
-        yield Serving(kind="ray", target=f"127.0.0.1:{port}")
+        yield
     finally:
-        assert cluster.stdin is not None
         cluster.stdin.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             cluster.wait(timeout=30)

@@ -56,5 +56,3 @@ def deployment(home: Path) -> Iterator[Deployment]:
             code, seconds = server.stop()
             assert (name, code) == (name, 0)
             assert seconds < DRAIN_S + 5, f"{name} took {seconds:.1f} s to stop"
-
-

@@ -9,9 +9,7 @@ from pergamon.retriever.v1.retriever_pb2 import STAGE_STATE_OK
 from tests.helpers.keys import ACME, GLOBEX, READER
 from tests.integration.servers.conftest import Deployment
 
-HANDBOOK = (
-    b"# Leave\n\nEvery employee has 28 days of paid leave.\n\n# Travel\n\nFlights need the approval of a manager.\n"
-)
+HANDBOOK = b"# Leave\n\nEvery employee has 28 days of leave.\n\n# Travel\n\nFlights need the approval of a manager.\n"
 
 
 async def test_deployment_when_a_document_is_uploaded_then_a_search_with_reranking_finds_it(
