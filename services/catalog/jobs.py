@@ -130,11 +130,20 @@ class Jobs:
         bounded_checkpoint(state, self._settings.checkpoint_max_bytes)
         return await self._update(job_id, owner, {"checkpoint": state})
 
-    async def finish(self, job_id: JobId, owner: str, *, warnings: tuple[ParseWarning, ...] = ()) -> bool:
-        """The work is done. False as for `heartbeat`."""
-        ended = closed(JobState.DONE, self._database.now_us())
-        nothing_wrong = {"error_reason": None, "error_message": None, "warnings": encode_warnings(warnings)}
-        return await self._update(job_id, owner, {**ended, **nothing_wrong})
+    async def finish(
+        self,
+        job_id: JobId,
+        owner: str,
+        *,
+        warnings: tuple[ParseWarning, ...] = (),
+        counters: dict[str, Progress] | None = None,
+    ) -> bool:
+        """The work is done, and got as far as `counters` say (None: as reported). False as for `heartbeat`."""
+        values: dict[str, Any] = dict(closed(JobState.DONE, self._database.now_us()))
+        values |= {"error_reason": None, "error_message": None, "warnings": encode_warnings(warnings)}
+        if counters is not None:
+            values["counters"] = bounded_counters(counters)
+        return await self._update(job_id, owner, values)
 
     async def fail(self, job_id: JobId, owner: str, reason: str, message: str) -> bool:
         """Give the job up, and its version with it in the same transaction. False as for `heartbeat`.

@@ -59,6 +59,7 @@ class JobRunner:
         concurrent_jobs: int,
         lease_s: float,
         poll_interval_s: float,
+        report_interval_s: float = _REPORT_INTERVAL_S,
     ) -> None:
         self._catalog = catalog
         self._handlers = handlers
@@ -66,6 +67,7 @@ class JobRunner:
         self._limit = concurrent_jobs
         self._lease_s = lease_s
         self._poll_interval_s = poll_interval_s
+        self._report_interval_s = report_interval_s
         self._owner = f"worker-{secrets.token_hex(8)}"
         self._wake = asyncio.Event()
         self._running: set[asyncio.Task[None]] = set()
@@ -152,7 +154,7 @@ class JobRunner:
         async def report(stage: str, done: int, total: int) -> None:
             nonlocal reported
             counters[stage] = Counter(done=done, total=total)
-            if time.monotonic() - reported < _REPORT_INTERVAL_S:
+            if time.monotonic() - reported < self._report_interval_s:
                 return
             reported = time.monotonic()
             if not await self._catalog.jobs.report(job.id, self._owner, stage=stage, counters=counters):

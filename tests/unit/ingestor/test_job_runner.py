@@ -60,6 +60,7 @@ async def running(shop: Workshop, handler: Handle, metrics: Metrics, **options: 
         concurrent_jobs=int(options.get("concurrent_jobs", 2)),
         lease_s=options.get("lease_s", 30.0),
         poll_interval_s=0.02,
+        report_interval_s=0.0,
     )
     await runner.start()
     try:
