@@ -126,9 +126,12 @@ class Jobs:
         return await self._update(job_id, owner, {**shown, **self._changed()})
 
     async def checkpoint(self, job_id: JobId, owner: str, state: Json) -> bool:
-        """Keep what the next attempt may start from (bounded by `checkpoint_max_bytes`). False as for `heartbeat`."""
+        """Keep what the next attempt may start from (bounded by `checkpoint_max_bytes`). False as for `heartbeat`.
+
+        Attempts are counted from here: a job that gets on is not the cause of its workers' deaths.
+        """
         bounded_checkpoint(state, self._settings.checkpoint_max_bytes)
-        return await self._update(job_id, owner, {"checkpoint": state})
+        return await self._update(job_id, owner, {"checkpoint": state, "attempt": 1})
 
     async def finish(
         self,
