@@ -45,7 +45,8 @@ class Progress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A piece of work. `change_seq` grows with every change; `attempt` counts the leases taken since it last got further, from 1 once running."""
+    """A piece of work. `change_seq` grows with every change; `attempt` counts the leases taken since the work last got
+    further, from 1 once running."""
 
     id: JobId
     tenant_id: TenantId
