@@ -3,6 +3,7 @@
 import asyncio
 import ctypes
 import multiprocessing
+import os
 import resource
 from collections.abc import Callable
 from concurrent.futures import CancelledError as FutureCancelled
@@ -14,7 +15,7 @@ from typing import Any, ParamSpec, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
-from services.common.errors import DocumentError, Overloaded, Reason
+from services.common.errors import DocumentError, Overloaded, Reason, ServiceError
 from services.domain.blocks import DocumentKind, DocumentMetadata, ParsedPart
 from services.ingestor.parsing.parser import ParseOptions
 
@@ -25,6 +26,7 @@ _RECYCLE_AFTER_TASKS = 200
 _MAX_WAITING = 256
 _QUEUE_SECONDS = 900.0
 _M_ARENA_MAX = -8
+_OUT_OF_MEMORY = 77
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class ParsedStretch:
 class WorkerPool:
     """Runs functions in spawned processes; nothing starts before the first call.
 
-    Each child has the address space it needs to start plus `memory_mib` (RLIMIT_AS) and two malloc arenas, and is
+    Each child has the memory it needs to start plus `memory_mib` (RLIMIT_DATA) and two malloc arenas, and is
     replaced after 200 tasks. A task that runs too long is killed with its process; so is one whose caller goes away.
     """
 
@@ -102,7 +104,7 @@ class WorkerPool:
         for last in (False, True):
             pool = self._running()
             try:
-                future = pool.schedule(fn, args=args, kwargs=kwargs, timeout=timeout_s)
+                future = pool.schedule(_guarded, args=(fn, args, kwargs), timeout=timeout_s)
                 return await asyncio.wrap_future(future)
             except (BrokenProcessPool, RuntimeError) as error:
                 # A worker that died between two tasks breaks the whole pool: no fault of this document.
@@ -117,7 +119,9 @@ class WorkerPool:
             except MemoryError as error:
                 raise self._out_of_memory() from error
             except ProcessExpired as error:
-                raise self._out_of_memory() if error.exitcode == -9 else _died(error.exitcode) from error
+                raise (
+                    self._out_of_memory() if error.exitcode in (-9, _OUT_OF_MEMORY) else _died(error.exitcode)
+                ) from error
             except FutureCancelled as error:
                 raise asyncio.CancelledError from error
         raise AssertionError("unreachable")
@@ -171,13 +175,32 @@ def _end(pool: ProcessPool) -> None:
         pool.join(timeout=10)
 
 
+def _guarded(fn: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object]) -> T:
+    """`fn` in a child. One that ran out of memory ends: half-loaded libraries would fail the next document, too."""
+    try:
+        return fn(*args, **kwargs)
+    except ServiceError:
+        raise
+    except BaseException as error:
+        limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
+        if isinstance(error, MemoryError) or (limit > 0 and _data_bytes() > 0.85 * limit):
+            os._exit(_OUT_OF_MEMORY)
+        raise
+
+
 def _limit(memory_mib: int) -> None:
-    """Bound this process: an address space of what it has now plus `memory_mib`, and no core files."""
+    """Bound this process: the private memory it has now plus `memory_mib`, and no core files.
+
+    RLIMIT_DATA counts what is allocated; RLIMIT_AS would count reservations of inference libraries that are never used.
+    """
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-    pages = (
-        int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0]) if Path("/proc/self/statm").exists() else 0
-    )
-    limit = pages * resource.getpagesize() + (memory_mib << 20)
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+    limit = _data_bytes() + (memory_mib << 20)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def _data_bytes() -> int:
+    """Private data of this process (VmData); 0 where the system does not tell."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text(encoding="ascii").split()[5]) * resource.getpagesize() if statm.exists() else 0

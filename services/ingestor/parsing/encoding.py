@@ -16,8 +16,8 @@ _BOMS = (
 #: Encodings that files are really in, the commoner first: of two that fit equally the earlier one is taken.
 _CANDIDATES = (
     "cp1252", "gb18030", "cp932", "euc_jp", "big5", "cp949", "cp1251", "koi8_r", "cp866", "cp1250", "iso8859_2",
-    "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874", "iso8859_5", "mac_cyrillic", "cp850", "cp437", "mac_roman",
-    "johab", "cp500", "cp037", "cp1258", "cp862", "cp864",
+    "cp1253", "cp1254", "cp1255", "cp1256", "cp1257", "cp874", "iso8859_5", "mac_cyrillic", "cp850", "cp437",
+    "mac_roman", "johab", "cp500", "cp037", "cp1258", "cp862", "cp864",
 )  # fmt: skip
 _ALIASES = {"iso-8859-1": "cp1252", "latin-1": "cp1252", "latin1": "cp1252", "us-ascii": "cp1252", "ascii": "cp1252",
             "gb2312": "gb18030", "gbk": "gb18030", "x-gbk": "gb18030", "shift_jis": "cp932", "shift-jis": "cp932",

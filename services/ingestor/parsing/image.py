@@ -15,9 +15,10 @@ from services.ingestor.parsing.language import detect_language
 from services.ingestor.parsing.pages import PageParse
 from services.ingestor.parsing.parser import ParseOptions
 from services.ingestor.parsing.picture import picture_page
+from services.ingestor.parsing.unlocking import as_document_errors
 
 _MAX_PIXELS = 120_000_000
-_MAX_SIDE = 3200
+_MAX_SIDE = 2400
 _MAX_FRAMES = 2000
 _STRETCH_PAGES = 8
 _DEFAULT_DPI = 96.0
@@ -51,7 +52,8 @@ class ImageSource:
     def parts(self, first_page: int = 1) -> Iterator[ParsedPart]:
         page = first_page
         while page <= self.page_count:
-            part = self._stretch(page)
+            with as_document_errors():
+                part = self._stretch(page)
             if page == 1 and part.last_page == self.page_count and not part.blocks:
                 why = "; ".join(dict.fromkeys(warning.message for warning in part.warnings)) or "it is blank"
                 raise DocumentError(f"the image holds no text: {why}", reason=Reason.NO_TEXT)

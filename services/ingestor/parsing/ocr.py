@@ -87,12 +87,18 @@ class RapidOcr:
         if self._ocr is None:
             from rapidocr import EngineType, RapidOCR
 
-            # OpenVINO takes half the time of ONNX Runtime for these models; it is there with the default embedder.
-            kind = EngineType.OPENVINO if importlib.util.find_spec("openvino") is not None else EngineType.ONNXRUNTIME
+            # OpenVINO reads lines in half the time of ONNX Runtime, which finds them in a quarter of the memory.
+            onnx, fast = EngineType.ONNXRUNTIME, EngineType.OPENVINO
+            reading = fast if importlib.util.find_spec("openvino") is not None else onnx
+            finding = onnx if importlib.util.find_spec("onnxruntime") is not None else fast
             self._ocr = RapidOCR(
                 params={
                     "Global.log_level": "error",
-                    **{f"{stage}.engine_type": kind for stage in ("Det", "Cls", "Rec")},
+                    "Global.max_side_len": 1760,
+                    "Det.engine_type": finding,
+                    "Cls.engine_type": reading,
+                    "Rec.engine_type": reading,
+                    "EngineConfig.openvino.num_streams": 1,
                     "EngineConfig.openvino.inference_num_threads": min(_THREADS, os.cpu_count() or 1),
                     "EngineConfig.onnxruntime.intra_op_num_threads": _THREADS,
                     "EngineConfig.onnxruntime.inter_op_num_threads": 1,

@@ -19,6 +19,7 @@ from services.ingestor.parsing.pdf_extras import embedded_files, page_extras
 from services.ingestor.parsing.pdf_file import open_pdf
 from services.ingestor.parsing.pdf_page import parse_page
 from services.ingestor.parsing.pdf_text import PageText, page_text
+from services.ingestor.parsing.unlocking import as_document_errors
 
 STRETCH_PAGES = 48
 _SAMPLE_PAGES = 12
@@ -45,7 +46,8 @@ class PdfSource:
     def parts(self, first_page: int = 1) -> Iterator[ParsedPart]:
         page = first_page
         while page <= self.page_count:
-            part = self._stretch(page)
+            with as_document_errors():
+                part = self._stretch(page)
             if first_page == 1 and page == 1 and part.last_page == self.page_count and not part.blocks:
                 raise DocumentError(no_text_message(part), reason=Reason.NO_TEXT)
             yield part

@@ -3,12 +3,15 @@
 """Text layers that are no text: codes of glyphs instead of characters."""
 
 import re
-import unicodedata
 from typing import Any
 
 from services.ingestor.parsing.pdf_text import PageText
 
 _CODES = re.compile(r"\(cid:\d+\)|/[GCg]\d{1,3}(?=/|\b)")
+_BLANKS = re.compile(r"\s")
+_WRITTEN = re.compile(r"[^\W_]")
+#: Replacement characters, controls, private use.
+_UNDEFINED = re.compile("[\ufffd\x00-\x08\x0e-\x1f\x7f-\x9f\ue000-\uf8ff\U000f0000-\U0010ffff]")
 _MIN_CHARS = 4
 _LOW_LETTERS = 0.45
 
@@ -17,16 +20,15 @@ def is_garbage(page: Any, text: PageText) -> bool:
     """Whether what the layer says cannot be what the page shows: undefined characters, or symbols out of a font
     without a map to Unicode."""
     shown = "".join(f.text for group in text.groups for f in group)
-    chars = [c for c in shown if not c.isspace()]
-    if len(chars) < _MIN_CHARS:
+    chars = len(shown) - len(_BLANKS.findall(shown))
+    if chars < _MIN_CHARS:
         return False
-    undefined = sum(1 for c in chars if c == "\ufffd" or unicodedata.category(c) in ("Co", "Cn", "Cc"))
-    coded = sum(len(match) for match in _CODES.findall(shown))
-    if undefined > 0.25 * len(chars) or coded > 0.25 * len(chars):
+    undefined = len(_UNDEFINED.findall(shown))
+    coded = sum(map(len, _CODES.findall(shown)))
+    if undefined > 0.25 * chars or coded > 0.25 * chars:
         return True
-    letters = sum(1 for c in chars if c.isalpha())
-    digits = sum(1 for c in chars if c.isdigit())
-    suspicious = letters + digits < _LOW_LETTERS * len(chars) or _mixes_scripts(shown)
+    written = len(_WRITTEN.findall(shown))
+    suspicious = written < _LOW_LETTERS * chars or _mixes_scripts(shown)
     return suspicious and _has_unmapped_font(page)
 
 

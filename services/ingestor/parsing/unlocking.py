@@ -1,5 +1,6 @@
 """Encrypted documents: opened with the password they came with, stored without it."""
 
+import re
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -10,6 +11,8 @@ from services.domain.blocks import DocumentKind
 from services.ingestor.parsing.office_crypto import OLE_MAGIC, decrypt, is_encrypted
 from services.ingestor.parsing.parser import ParseOptions
 from services.ingestor.parsing.sniff import sniff
+
+_OUT_OF_MEMORY = re.compile(r"bad.?alloc|allocate|out of memory|memory allocation", re.I)
 
 
 def unlock(path: Path, options: ParseOptions, target: Path) -> bool:
@@ -58,6 +61,8 @@ def as_document_errors() -> Generator[None]:
     except RecursionError as error:
         raise DocumentError("the document is nested too deeply", reason=Reason.DOCUMENT_LIMIT) from error
     except Exception as error:
+        if _OUT_OF_MEMORY.search(str(error)):  # how inference libraries say it
+            raise MemoryError(str(error)[:200]) from error
         raise DocumentError(
             f"the document is damaged ({type(error).__name__})", reason=Reason.UNREADABLE_DOCUMENT
         ) from error
