@@ -16,8 +16,9 @@ from qdrant_client import AsyncQdrantClient
 
 from services.common.errors import InvalidRequest, Reason, ServiceError, Unavailable
 
-#: A call that finds the engine down is repeated for this long: a restart of the embedded engine goes unnoticed.
-RECONNECT_S = 3.0
+#: A call that finds the engine down is repeated for this long: a restart of the embedded engine (1 s of work, several
+#: on a busy machine) goes unnoticed.
+RECONNECT_S = 6.0
 _RETRY_INTERVAL_S = 0.05
 _MAX_MESSAGE_BYTES = 128 * 1024 * 1024
 _CHANNEL_OPTIONS: dict[str, Any] = {

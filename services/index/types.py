@@ -1,7 +1,7 @@
 """What goes into the index and what comes out of it."""
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 from uuid import UUID, uuid5
 
 import numpy as np
@@ -76,9 +76,11 @@ class IndexQuery:
     limit: int = 150
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hit:
-    """A point found, with the engine's score: cosine for a dense list, BM25 for a sparse one."""
+class Hit(NamedTuple):
+    """A point found, with the engine's score: cosine for a dense list, BM25 for a sparse one.
+
+    A tuple, because a search makes 300 of them: a quarter of the time that a frozen dataclass takes.
+    """
 
     point_id: str
     score: float

@@ -94,7 +94,7 @@ class FakeIndex:
 
     def _ranked(self, query: IndexQuery, which: str) -> list[Hit]:
         scored = [
-            replace(chunk.hit, score=score)
+            chunk.hit._replace(score=score)
             for chunk in self.chunks.values()
             if chunk.kb_id == query.kb_id
             and chunk.stored.doc_version not in query.hidden_doc_versions
