@@ -11,8 +11,8 @@ from dataclasses import replace
 from services.catalog.blobs import BlobStore, read_blob
 from services.catalog.catalog import Catalog
 from services.catalog.job_types import Job
-from services.catalog.types import VersionStats
-from services.common.errors import DocumentError, Reason
+from services.catalog.types import VersionState, VersionStats
+from services.common.errors import DocumentError, NotFound, Reason
 from services.domain.blocks import DocumentKind, DocumentMetadata
 from services.domain.chunks import Chunk
 from services.index.types import IndexedDocument
@@ -68,11 +68,11 @@ class Pipeline:
         task = await self._read(job)
         if task is None:
             return checkpoint, False
-        if job.checkpoint is not None and not checkpoint.parts:  # it was made by another version of this code
+        if task.begun and not checkpoint.parts:  # parts of an attempt that read more would be shown after these
             await self._blobs.delete_prefix(version_prefix(job.tenant_id, task.kb.id, task.version.id))
         checkpoint = await self._parse(task, checkpoint, progress)
         chunks, metadata = await self._chunk(task, checkpoint, progress)
-        if job.checkpoint is not None and checkpoint.chunks != cut_digest(chunks):
+        if task.begun and checkpoint.chunks != cut_digest(chunks):
             # Points of another cut may be there, though no checkpoint tells: they would outlive this one.
             doomed = (task.version.id,)
             await self._index.delete_versions(task.schema, task.kb.id, doomed, timeout_s=self._settings.index_timeout_s)
@@ -82,11 +82,15 @@ class Pipeline:
 
     async def _read(self, job: Job) -> Task | None:
         version = required_version(job)
+        try:
+            found = await self._catalog.versions.get(job.tenant_id, version)
+        except NotFound:  # deleted, and cleaned up already
+            return None
         if not await self._catalog.versions.start(version):
             return None
-        found = await self._catalog.versions.get(job.tenant_id, version)
         return Task(
             version=found,
+            begun=found.state is VersionState.RUNNING,
             document=await self._catalog.documents.get(job.tenant_id, found.document_id),
             kb=await self._catalog.knowledge_bases.get(job.tenant_id, job.knowledge_base_id),
         )

@@ -26,9 +26,10 @@ class NewKnowledgeBase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A version of a document and what it belongs to."""
+    """A version of a document and what it belongs to. `begun`: an attempt before may have left parses and points."""
 
     version: DocumentVersion
+    begun: bool
     document: Document
     kb: KnowledgeBase
 

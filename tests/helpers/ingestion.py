@@ -2,6 +2,7 @@
 process."""
 
 import hashlib
+import shutil
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from sqlalchemy import create_engine
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -16,6 +18,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from services.catalog.catalog import Catalog, open_catalog
 from services.catalog.folder_blobs import FolderBlobStore
 from services.catalog.job_types import Job, JobKind
+from services.catalog.migrate import migrate
 from services.catalog.settings import CatalogSettings
 from services.catalog.types import KnowledgeBase, KnowledgeBaseSpec, OnDuplicate, UploadOutcome, UploadSpec
 from services.domain.blocks import DocumentMetadata
@@ -173,8 +176,19 @@ class Killed(Exception):
     """Stands for kill -9: nothing after it runs."""
 
 
+def migrated_catalog(folder: Path) -> Path:
+    """A database file with the schema and nothing in it, to copy: that is quicker than to migrate for each test."""
+    path = folder / "template.db"
+    engine = create_engine(f"sqlite:///{path}")
+    migrate(engine)
+    engine.dispose()
+    return path
+
+
 @asynccontextmanager
-async def workshop(folder: Path) -> AsyncIterator[Workshop]:
+async def workshop(folder: Path, template: Path) -> AsyncIterator[Workshop]:
+    """A workshop below `folder`, with a copy of the catalogue `template`."""
+    shutil.copy(template, folder / "catalog.db")
     blobs = FolderBlobStore(folder / "blobs")
     await blobs.open()
     settings = IngestorSettings(data_dir=folder, embed_batch=4, index_timeout_s=20)

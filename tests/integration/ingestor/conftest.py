@@ -11,7 +11,7 @@ from services.index.writer import IndexWriter
 from services.ingestor.pipeline import Pipeline
 from services.ingestor.sparse_rewrite import SparseRewrite
 from tests.contract.index.engine import running_engine
-from tests.helpers.ingestion import Plant, workshop
+from tests.helpers.ingestion import Plant, migrated_catalog, workshop
 
 
 @pytest.fixture(scope="session")
@@ -20,11 +20,16 @@ def engine_target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield target
 
 
+@pytest.fixture(scope="session")
+def catalog_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return migrated_catalog(tmp_path_factory.mktemp("catalog"))
+
+
 @pytest.fixture
-async def plant(engine_target: str, tmp_path: Path) -> AsyncIterator[Plant]:
+async def plant(engine_target: str, tmp_path: Path, catalog_template: Path) -> AsyncIterator[Plant]:
     index = IndexConnection(engine_target)
     writer, reader = IndexWriter(index), IndexReader(index)
-    async with workshop(tmp_path) as shop:
+    async with workshop(tmp_path, catalog_template) as shop:
         yield Plant(
             shop=shop,
             writer=writer,

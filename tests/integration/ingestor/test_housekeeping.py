@@ -73,7 +73,7 @@ async def test_tidy_when_an_ingestion_is_in_work_then_its_points_and_blobs_stay(
     outcome = await plant.shop.put(kb, "a.txt", paragraphs(10))
     job = await plant.shop.lease()
     with pytest.raises(Killed):
-        await plant.pipeline.run(job, plant.shop.progress(job, stop_after=2))
+        await plant.pipeline.run(job, plant.shop.progress(job, stop_after=1))
     before = await keys(plant)
     await housekeeping.tidy()
     clock.advance(2 * ORPHAN_AGE_S)
