@@ -300,14 +300,18 @@ async def bench(folder: Path, arguments: argparse.Namespace) -> dict[str, object
             await fill(folder, supervisor.target, arguments.chunks)
         command = ["-m", "bench.search_overhead", "--child-serve", supervisor.target, "--data", str(folder)]
         server = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=asyncio.subprocess.PIPE)
+        assert server.stdout is not None
+        drain = None
         try:
-            assert server.stdout is not None
             target = await asyncio.wait_for(_line_after(server.stdout, _SERVES), 300)
+            drain = asyncio.create_task(server.stdout.read())  # a full pipe would stop the server
             return await _measure(folder, (target, supervisor.target), arguments)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 server.terminate()
             await server.wait()
+            if drain:
+                await drain
     finally:
         await supervisor.aclose()
 
