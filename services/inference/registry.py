@@ -54,6 +54,7 @@ class ModelRegistry:
         self._observer_of = observer_of
         self._store = ModelStore(settings.models_dir)
         self._engines: dict[str, LazyEngine] = {}
+        self._loaded_cards: dict[str, ModelCard] = {}
 
     async def start(self) -> None:
         """Fetch what is missing. Errors: MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_INVALID."""
@@ -73,6 +74,8 @@ class ModelRegistry:
         wanted = name or (self._served.names[0] if self._served.names else "")
         if not wanted:
             raise NotFound.model(name, ())
+        if known := self._loaded_cards.get(wanted.lower()):
+            return known  # without a look at the disk: this is asked with every call
         card = self._store.card(wanted)
         if card.kind not in self._served.kinds:
             kinds = ", ".join(sorted(self._served.kinds))
@@ -93,7 +96,9 @@ class ModelRegistry:
                 observer=self._observer_of(card.name),
             )
             engine = self._engines.setdefault(card.name, LazyEngine(load))
-        return await engine.get()
+        loaded = await engine.get()
+        self._loaded_cards |= dict.fromkeys((card.name, *card.aliases), card)
+        return loaded
 
     def tokenizer_file(self, card: ModelCard) -> Path:
         return self._store.folder(card) / TOKENIZER_FILE

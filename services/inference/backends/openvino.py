@@ -13,7 +13,11 @@ from services.inference.backends.openvino_graph import build_model
 from services.inference.backends.rows import sparse_rows, unit_rows
 from services.inference.cards import ModelCard, ModelKind
 from services.inference.checkpoint import EncoderConfig, Weights, read_config
-from services.inference.types import BatchOutput, TokenBatch
+from services.inference.types import BatchOutput, IntArray, TokenBatch
+
+#: Shapes whose kernels are kept: about 1 MB each. Unbounded by default (5,000), which is a leak in all but name.
+_KEPT_SHAPES = "48"
+_SMALL_TOKENS, _STEP_SMALL, _STEP_LARGE = 512, 16, 8
 
 
 class OpenVinoBackend:
@@ -43,6 +47,7 @@ class OpenVinoBackend:
             "INFERENCE_PRECISION_HINT": chosen,
             # Pinned threads fight with the other processes of a small machine for the same cores.
             "ENABLE_CPU_PINNING": "NO",
+            "CPU_RUNTIME_CACHE_CAPACITY": _KEPT_SHAPES,
         }
         if threads:
             options["INFERENCE_NUM_THREADS"] = str(threads)
@@ -51,7 +56,8 @@ class OpenVinoBackend:
         return cls(card, core.compile_model(build_model(card, config, weights), "CPU", options), chosen, head)
 
     def run(self, batch: TokenBatch) -> BatchOutput:
-        outputs = self._request.infer([batch.ids, batch.mask, batch.type_ids], share_inputs=True)
+        inputs = [_widened(array, self.card.max_tokens) for array in (batch.ids, batch.mask, batch.type_ids)]
+        outputs = self._request.infer(inputs, share_inputs=True)
         rows = np.asarray(outputs[0], np.float32)
         match self.card.kind:
             case ModelKind.DENSE:
@@ -64,3 +70,15 @@ class OpenVinoBackend:
 
     def close(self) -> None:
         del self._request
+
+
+def _widened(array: IntArray, most: int) -> IntArray:
+    """`array` with columns of zeros (masked out) up to a common width, `most` at the most.
+
+    Few widths mean that most shapes were prepared before: a new one costs more CPU than a short text itself, and
+    memory for as long as it is kept.
+    """
+    rows, columns = array.shape
+    step = _STEP_SMALL if rows * columns <= _SMALL_TOKENS else _STEP_LARGE
+    missing = min(-columns % step, max(0, most - columns))
+    return np.pad(array, ((0, 0), (0, missing))) if missing else array

@@ -55,7 +55,7 @@ async def _read(stream: aio.StreamStreamCall[Request, Response], ending: "Ending
     except aio.AioRpcError as failure:
         explained = await ending.explain(failure)
         if ending.well:
-            return aio.EOF
+            return None  # no reply: the stream is at its end
         raise explained from None
 
 
