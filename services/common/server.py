@@ -73,8 +73,7 @@ class GrpcServer:
 
     async def start(self) -> None:
         """Start the apps and listen. Raises OSError when the port is taken."""
-        for app in self.apps:
-            await app.start()
+        await asyncio.gather(*(app.start() for app in self.apps))
         size = self.settings.max_message_mib << 20
         server = grpc.aio.server(
             options=(

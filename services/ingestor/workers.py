@@ -22,7 +22,7 @@ from services.ingestor.parsing.parser import ParseOptions
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_RECYCLE_AFTER_TASKS = 200
+_RECYCLE_AFTER_TASKS = 2000
 _MAX_WAITING = 256
 _QUEUE_SECONDS = 900.0
 _M_ARENA_MAX = -8
@@ -49,7 +49,8 @@ class WorkerPool:
     """Runs functions in spawned processes; nothing starts before the first call.
 
     Each child has the memory it needs to start plus `memory_mib` (RLIMIT_DATA) and two malloc arenas, and is
-    replaced after 200 tasks. A task that runs too long is killed with its process; so is one whose caller goes away.
+    replaced after 2,000 tasks (a new one costs seconds: imports, tokenizer, language models).
+    A task that runs too long is killed with its process; so is one whose caller goes away.
     """
 
     def __init__(self, *, workers: int, memory_mib: int, recycle_after_tasks: int = _RECYCLE_AFTER_TASKS) -> None:

@@ -4,6 +4,7 @@ The services call each other with the same client that everyone uses: there is n
 socket file that only this user can open, so that TLS and the address outside are no concern of theirs.
 """
 
+import asyncio
 import contextlib
 import os
 import tempfile
@@ -86,7 +87,10 @@ class AllInOne:
             default_timeout_s=settings.default_timeout_s,
             max_calls=settings.max_calls,
         )
-        qdrant = settings.qdrant_url or await self._start_engine(settings.data_dir / "index")
+        engine = None if settings.qdrant_url else EngineSupervisor(settings.data_dir / "index")
+        starting = asyncio.ensure_future(self._start_engine(engine))  # beside the models, which take as long
+        await asyncio.sleep(0)
+        qdrant = engine.target if engine else settings.qdrant_url
         of_ingestor = IngestorSettings(data_dir=settings.data_dir)
         catalog = await connect_catalog(
             CatalogSettings(
@@ -127,14 +131,13 @@ class AllInOne:
         ]
         self._server = GrpcServer(settings=settings, edge=edge, apps=apps, local_address=self._local)
         self._closing.push_async_callback(self._server.stop)
-        await self._server.start()
+        await asyncio.gather(starting, self._server.start())
         metrics.serve(settings.host, settings.metrics_port)
 
-    async def _start_engine(self, folder: Path) -> str:
-        engine = EngineSupervisor(folder)
-        self._closing.push_async_callback(engine.aclose)
-        await engine.start()
-        return engine.target
+    async def _start_engine(self, engine: EngineSupervisor | None) -> None:
+        if engine is not None:
+            self._closing.push_async_callback(engine.aclose)
+            await engine.start()
 
 
 def sqlite_url(data_dir: Path) -> str:
