@@ -21,10 +21,10 @@ up: $(MAIN) ## Run all four services on one port, 127.0.0.1:7700
 
 test: $(DEV) ## Run every test; starts and stops every server that it needs
 	$(BIN)/pergamon models pull --starter
-	$(BIN)/python -m pytest tests
+	$(BIN)/python -m pytest tests -n 2 --dist loadgroup -q --durations=10
 
 unit: $(DEV) ## Run the unit tests only, in less than a minute
-	$(BIN)/python -m pytest tests/unit -n 2 -q
+	$(BIN)/python -m pytest tests/unit -n 2 --dist loadgroup -q
 
 check: $(DEV) ## Lint, types, layers, protos, generated code and docs
 	$(BIN)/ruff check .
@@ -56,10 +56,10 @@ $(MAIN): pyproject.toml clients/python/pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed: make PYTHON=python3.11") if sys.version_info < (3, 11) else None'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing the server and its dependencies into $(VENV) (about 1 GB, once) ..."
-	@$(PIP) --quiet --editable clients/python --editable .
+	@$(PIP) -qq --editable clients/python --editable .
 	@touch $@
 
 $(DEV): $(MAIN)
 	@echo "Installing the extras and tools for development into $(VENV) (PyTorch and Ray among them, once) ..."
-	@$(PIP) --quiet --editable clients/python --editable ".[dev]"
+	@$(PIP) -qq --editable clients/python --editable ".[dev]"
 	@touch $@

@@ -1,4 +1,4 @@
-"""Word binary documents (DOC): through LibreOffice where it is installed, else by our own reader of the text."""
+"""Word binary documents (DOC): the text and its tables, by our own reader."""
 
 from pathlib import Path
 
