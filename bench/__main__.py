@@ -2,7 +2,7 @@
 
     python -m bench [NAME ...]      names: search, index, reliability, bm25, models, extraction
 
-`search`, `index` and `reliability` make their own data and take minutes to an hour; `reliability` stops after 20 minutes.
+`search`, `index` and `reliability` make their own data and take minutes to an hour; `reliability` stops after 20.
 """
 
 import os
