@@ -1,0 +1,5 @@
+"""`python -m services.launch` is the `pergamon` command, where the script is not on the path."""
+
+from services.launch.entry import main
+
+main()
