@@ -1,6 +1,6 @@
 """Documents: accept an upload, look up, list, delete."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from sqlalchemy import Connection, RowMapping, delete, func, select, update
 
@@ -93,18 +93,20 @@ class Documents:
 
         return await self._database.read(work)
 
-    async def set_metadata(self, tenant: TenantId, document_id: DocumentId, metadata: DocumentMetadata) -> Document:
+    async def change_metadata(
+        self, tenant: TenantId, document_id: DocumentId, change: Callable[[DocumentMetadata], DocumentMetadata]
+    ) -> Document:
         """Replace what is known of a document; a job that is queued with it brings that into the index.
 
-        A version in flight is told too, so that it does not come with what was known before.
+        `change` gets what is known now, and nobody else changes it meanwhile. It may run more than once. A version in
+        flight is told too, so that it does not come with what was known before.
         """
         now_us = self._database.now_us()
 
         def work(connection: Connection) -> Document:
+            kb_id = _lock(connection, tenant, document_id)
             document = _visible(connection, tenant, document_id)
-            kb_id = KnowledgeBaseId(document["kb_id"])
-            lock_knowledge_base(connection, tenant, kb_id)
-            encoded = encode_metadata(metadata)
+            encoded = encode_metadata(change(decode_metadata(document["metadata"])))
             versions = {document["newest_version"], document["live_version"]} - {None}
             connection.execute(
                 update(doc_versions).where(doc_versions.c.id.in_(versions)).values(caller_metadata=encoded)
@@ -131,13 +133,7 @@ class Documents:
         await self._database.write(lambda connection: self._delete(connection, tenant, document_id, now_us))
 
     def _delete(self, connection: Connection, tenant: TenantId, document_id: DocumentId, now_us: int) -> None:
-        kb_id = KnowledgeBaseId(_visible(connection, tenant, document_id)["kb_id"])
-        try:
-            lock_knowledge_base(connection, tenant, kb_id)
-        except NotFound as error:
-            raise NotFound.document(document_id) from error
-        # Again, now that nobody else can change it.
-        _visible(connection, tenant, document_id)
+        _lock(connection, tenant, document_id)
         connection.execute(
             update(documents)
             .where(documents.c.id == document_id)
@@ -244,6 +240,17 @@ def _visible(connection: Connection, tenant: TenantId, document_id: DocumentId) 
     if row is None:
         raise NotFound.document(document_id)
     return row
+
+
+def _lock(connection: Connection, tenant: TenantId, document_id: DocumentId) -> KnowledgeBaseId:
+    """Lock the document's knowledge base; from here on nobody else changes the document. DOCUMENT_NOT_FOUND."""
+    kb_id = KnowledgeBaseId(_visible(connection, tenant, document_id)["kb_id"])
+    try:
+        lock_knowledge_base(connection, tenant, kb_id)
+    except NotFound as error:
+        raise NotFound.document(document_id) from error
+    _visible(connection, tenant, document_id)  # it may have been deleted while we waited
+    return kb_id
 
 
 def _require_knowledge_base(connection: Connection, tenant: TenantId, kb_id: KnowledgeBaseId) -> None:

@@ -61,7 +61,8 @@ class Metrics:
         )
         self.jobs_running = Gauge("pergamon_jobs_running", "Jobs in work now.", ("kind",), registry=registry)
         self.ingest_stage_seconds = Histogram(
-            "pergamon_ingest_stage_seconds", "Time of one stage of an ingestion.", ("stage",),
+            "pergamon_ingest_stage_seconds",
+            "Time of one stage of an ingestion: parse, chunk, write (with embedding), switch.", ("stage",),
             buckets=DURATION_BUCKETS, registry=registry,
         )  # fmt: skip
         self.chunks_indexed = Counter(

@@ -58,6 +58,7 @@ def build(settings: IngestorSettings, deps: IngestorDeps) -> App:
         embedder=embedder,
         workers=workers,
         settings=settings,
+        metrics=deps.metrics,
     )
     rewrite = SparseRewrite(catalog=deps.catalog, reader=reader, writer=writer, embedder=embedder, settings=settings)
     cleanup = Cleanup(catalog=deps.catalog, blobs=deps.blobs, index=writer, settings=settings)

@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -85,8 +86,8 @@ def metadata_in(message: pb.DocumentMetadata, found: Violations, where: str) -> 
     )
 
 
-def metadata_change(request: pb.UpdateDocumentRequest, current: DocumentMetadata) -> DocumentMetadata:
-    """`current` with the fields that the mask names taken from the request."""
+def metadata_change(request: pb.UpdateDocumentRequest) -> Callable[[DocumentMetadata], DocumentMetadata]:
+    """Takes the fields that the mask names from the request, and leaves the others."""
     paths = list(request.update_mask.paths) or list(_METADATA_FIELDS)
     for path in paths:
         if path not in _METADATA_FIELDS:
@@ -99,7 +100,8 @@ def metadata_change(request: pb.UpdateDocumentRequest, current: DocumentMetadata
     found = Violations()
     asked = metadata_in(request.metadata, found, "metadata")
     found.raise_if_any()
-    return replace(current, **{path: getattr(asked, path) for path in paths})
+    named = {path: getattr(asked, path) for path in paths}
+    return lambda current: replace(current, **named)
 
 
 def document_out(document: Document) -> pb.Document:

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import binascii
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from services.catalog.blobs import BlobNotFound, BlobStore, read_blob
@@ -79,9 +80,11 @@ class Documents:
             tenant, kb_id, states=states, name_prefix=name_prefix, page_size=page_size, page_token=page_token
         )
 
-    async def update(self, tenant: TenantId, document_id: DocumentId, metadata: DocumentMetadata) -> Document:
-        """Take over metadata; a job brings it into the index, without parsing or embedding."""
-        document = await self._catalog.documents.set_metadata(tenant, document_id, metadata)
+    async def update(
+        self, tenant: TenantId, document_id: DocumentId, change: Callable[[DocumentMetadata], DocumentMetadata]
+    ) -> Document:
+        """Change metadata; a job brings it into the index, without parsing or embedding."""
+        document = await self._catalog.documents.change_metadata(tenant, document_id, change)
         self._runner.wake()
         return document
 

@@ -5,7 +5,9 @@ the checkpoint says where to go on, and nothing is visible before the switch, wh
 """
 
 import hashlib
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from services.catalog.blobs import BlobStore, read_blob
@@ -13,6 +15,7 @@ from services.catalog.catalog import Catalog
 from services.catalog.job_types import Job
 from services.catalog.types import VersionState, VersionStats
 from services.common.errors import DocumentError, NotFound, Reason
+from services.common.metrics import Metrics
 from services.domain.blocks import DocumentKind, DocumentMetadata
 from services.domain.chunks import Chunk
 from services.index.types import IndexedDocument
@@ -50,6 +53,7 @@ class Pipeline:
         embedder: Embedder,
         workers: WorkerPool,
         settings: IngestorSettings,
+        metrics: Metrics,
     ) -> None:
         self._catalog = catalog
         self._blobs = blobs
@@ -57,6 +61,7 @@ class Pipeline:
         self._embedder = embedder
         self._workers = workers
         self._settings = settings
+        self._metrics = metrics
 
     async def run(self, job: Job, progress: Progress) -> tuple[Checkpoint, bool]:
         """Make the version of `job` live. Returns what was found on the way, and whether it is live.
@@ -70,15 +75,26 @@ class Pipeline:
             return checkpoint, False
         if task.begun and not checkpoint.parts:  # parts of an attempt that read more would be shown after these
             await self._blobs.delete_prefix(version_prefix(job.tenant_id, task.kb.id, task.version.id))
-        checkpoint = await self._parse(task, checkpoint, progress)
-        chunks, metadata = await self._chunk(task, checkpoint, progress)
+        with self._timed("parse"):
+            checkpoint = await self._parse(task, checkpoint, progress)
+        with self._timed("chunk"):
+            chunks, metadata = await self._chunk(task, checkpoint, progress)
         if task.begun and checkpoint.chunks != cut_digest(chunks):
             # Points of another cut may be there, though no checkpoint tells: they would outlive this one.
             doomed = (task.version.id,)
             await self._index.delete_versions(task.schema, task.kb.id, doomed, timeout_s=self._settings.index_timeout_s)
-        checkpoint = await self._embed_and_write(task, chunks, metadata, checkpoint, progress)
-        live = await self._switch(task, chunks, checkpoint)
+        with self._timed("write"):
+            checkpoint = await self._embed_and_write(task, chunks, metadata, checkpoint, progress)
+        with self._timed("switch"):
+            live = await self._switch(task, chunks, checkpoint)
         return checkpoint, live
+
+    @contextmanager
+    def _timed(self, stage: str) -> Iterator[None]:
+        """Measures a stage that comes to its end; one that fails says nothing about how long it takes."""
+        started = time.monotonic()
+        yield
+        self._metrics.ingest_stage_seconds.labels(stage).observe(time.monotonic() - started)
 
     async def _read(self, job: Job) -> Task | None:
         version = required_version(job)

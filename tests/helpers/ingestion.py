@@ -21,6 +21,7 @@ from services.catalog.job_types import Job, JobKind
 from services.catalog.migrate import migrate
 from services.catalog.settings import CatalogSettings
 from services.catalog.types import KnowledgeBase, KnowledgeBaseSpec, OnDuplicate, UploadOutcome, UploadSpec
+from services.common.metrics import Metrics
 from services.domain.blocks import DocumentMetadata
 from services.domain.chunks import Chunking
 from services.domain.ids import TenantId
@@ -169,6 +170,7 @@ class Plant:
     writer: IndexWriter
     reader: IndexReader
     pipeline: Pipeline
+    metrics: Metrics
     rewrite: SparseRewrite
 
 

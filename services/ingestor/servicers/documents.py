@@ -77,8 +77,7 @@ class DocumentServicer(stubs.DocumentServiceServicer):
     @rpc(Role.WRITER)
     async def UpdateDocument(self, call: Call, request: pb.UpdateDocumentRequest) -> pb.UpdateDocumentResponse:
         tenant, document_id = call.principal.tenant_id, DocumentId(request.document_id)
-        current = await self._documents.get(tenant, document_id)
-        changed = await self._documents.update(tenant, document_id, metadata_change(request, current.metadata))
+        changed = await self._documents.update(tenant, document_id, metadata_change(request))
         return pb.UpdateDocumentResponse(document=document_out(changed))
 
     @rpc(Role.WRITER)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 from catalog_builders import TENANT, hidden, make_kb, put, stats
@@ -130,3 +131,18 @@ async def test_activate_when_a_newer_upload_comes_at_the_same_time_then_one_live
         assert (document.live_version, document.state) == (newer.version, DocumentState.DONE)
     index = (await one.knowledge_bases.get(TENANT, kb.id)).index
     assert index.chunk_count == 4 * ROUNDS
+
+
+async def test_change_metadata_when_two_change_other_fields_at_once_then_both_changes_are_kept(
+    pair: tuple[Catalog, Catalog],
+) -> None:
+    kb = await make_kb(pair[0])
+    document = (await put(pair[0], kb, "a", "0")).document_id
+
+    async def change(catalog: Catalog, **named: str) -> None:
+        await catalog.documents.change_metadata(TENANT, document, lambda known: replace(known, **named))
+
+    for number in range(ROUNDS):
+        await asyncio.gather(change(pair[0], title=f"t{number}"), change(pair[1], author=f"a{number}"))
+        known = (await pair[0].documents.get(TENANT, document)).metadata
+        assert (known.title, known.author) == (f"t{number}", f"a{number}")

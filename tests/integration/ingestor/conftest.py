@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from services.common.metrics import Metrics
 from services.index.connection import IndexConnection
 from services.index.reader import IndexReader
 from services.index.writer import IndexWriter
@@ -28,7 +29,7 @@ def catalog_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 async def plant(engine_target: str, tmp_path: Path, catalog_template: Path) -> AsyncIterator[Plant]:
     index = IndexConnection(engine_target)
-    writer, reader = IndexWriter(index), IndexReader(index)
+    writer, reader, metrics = IndexWriter(index), IndexReader(index), Metrics()
     async with workshop(tmp_path, catalog_template) as shop:
         yield Plant(
             shop=shop,
@@ -41,7 +42,9 @@ async def plant(engine_target: str, tmp_path: Path, catalog_template: Path) -> A
                 embedder=shop.embedder,
                 workers=shop.workers,  # type: ignore[arg-type]
                 settings=shop.settings,
+                metrics=metrics,
             ),
+            metrics=metrics,
             rewrite=SparseRewrite(
                 catalog=shop.catalog, reader=reader, writer=writer, embedder=shop.embedder, settings=shop.settings
             ),

@@ -7,7 +7,6 @@ import pytest
 from services.catalog.job_types import JobKind
 from services.catalog.types import DocumentState, KnowledgeBase
 from services.common.errors import DocumentError, Reason
-from services.domain.blocks import DocumentMetadata
 from services.domain.ids import DocVersionId
 from services.ingestor.checkpoint import Checkpoint
 from services.ingestor.cleanup import Cleanup
@@ -37,6 +36,9 @@ async def test_run_when_a_document_is_new_then_its_points_are_written_and_it_is_
     assert checkpoint.written == _CHUNKS
     index = (await plant.shop.catalog.knowledge_bases.get(TENANT, kb.id)).index
     assert index.written_average_length == pytest.approx(index.average_length)
+    for stage in ("parse", "chunk", "write", "switch"):
+        measured = plant.metrics.registry.get_sample_value("pergamon_ingest_stage_seconds_count", {"stage": stage})
+        assert measured == 1, stage
 
 
 @pytest.mark.parametrize("stop_after", [1, 2])
@@ -67,7 +69,9 @@ async def test_run_when_the_cut_has_changed_between_attempts_then_no_point_of_th
     plant.shop.embedder.before_embed = lambda: None
     with pytest.raises(Killed):
         await plant.pipeline.run(job, plant.shop.progress(job, stop_after=2))
-    await plant.shop.catalog.documents.set_metadata(TENANT, outcome.document_id, DocumentMetadata(title="New title"))
+    await plant.shop.catalog.documents.change_metadata(
+        TENANT, outcome.document_id, lambda known: replace(known, title="New title")
+    )
     parts = [blob async for blob in plant.shop.blobs.list()]
     assert len(parts) == 2
     resumed = await plant.shop.catalog.jobs.get(TENANT, job.id)
