@@ -4,6 +4,8 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
+from sqlalchemy import select
+
 from services.catalog.cleanup import Cleanup
 from services.catalog.database import Database
 from services.catalog.documents import Documents
@@ -12,6 +14,7 @@ from services.catalog.knowledge_bases import KnowledgeBases
 from services.catalog.settings import CatalogSettings
 from services.catalog.snapshot import Snapshots
 from services.catalog.versions import Versions
+from services.common.errors import Unavailable
 
 
 class Catalog:
@@ -28,6 +31,13 @@ class Catalog:
         self.jobs = Jobs(database, settings)
         self.snapshots = Snapshots(database)
         self.cleanup = Cleanup(database)
+
+    async def answers(self) -> bool:
+        """Whether the database can be read now; it may take as long as any read."""
+        try:
+            return await self._database.read(lambda connection: connection.execute(select(1)).scalar_one() == 1)
+        except Unavailable:
+            return False
 
     async def aclose(self) -> None:
         await self._database.aclose()

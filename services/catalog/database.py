@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, TypeVar
 
 from sqlalchemy import Connection, Engine, create_engine, event, make_url
@@ -53,7 +54,12 @@ class Database:
 
     async def open(self) -> None:
         """Bring the schema up to date; several processes may do so at once. Errors: CATALOG_UNAVAILABLE."""
-        await self._submit(self._writer, lambda: _translated(lambda: migrate(self._write_engine)))
+        await self._submit(self._writer, self._open)
+
+    def _open(self) -> None:
+        if self._sqlite and (file := self._write_engine.url.database):
+            Path(file).parent.mkdir(parents=True, exist_ok=True)
+        _translated(lambda: migrate(self._write_engine))
 
     async def aclose(self) -> None:
         """Finish what runs, refuse what comes, close the connections."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import grpc
 from qdrant_client import AsyncQdrantClient
+from qdrant_client import grpc as q
 
 from services.common.errors import InvalidRequest, Reason, ServiceError, Unavailable
 
@@ -50,13 +51,14 @@ class Deadline:
 
 
 class IndexConnection:
-    """A channel to one Qdrant address, `host:port` of its gRPC port. Connects on the first call."""
+    """A channel to the gRPC port of one Qdrant. Connects on the first call."""
 
-    def __init__(self, target: str, *, api_key: str | None = None, tls: bool = False) -> None:
-        host, _, port = target.rpartition(":")
+    def __init__(self, url: str, *, api_key: str | None = None) -> None:
+        """`url` is `https://host:port` for TLS, `host:port` or `http://host:port` for none. ValueError for others."""
+        host, port, tls = _address(url)
         self._client = AsyncQdrantClient(
             host=host,
-            grpc_port=int(port),
+            grpc_port=port,
             prefer_grpc=True,
             https=tls,
             api_key=api_key,
@@ -67,6 +69,15 @@ class IndexConnection:
 
     async def aclose(self) -> None:
         await self._client.close()
+
+    async def answers(self, *, timeout_s: float) -> bool:
+        """Whether the index can be asked now, whatever it holds."""
+        request = q.CollectionExistsRequest(collection_name="pergamon")
+        try:
+            await self.collections("CollectionExists", request, Deadline(timeout_s))
+        except ServiceError:
+            return False
+        return True
 
     async def points(self, method: str, request: object, deadline: Deadline) -> Any:
         """Call a method of Qdrant's Points service; raises what `_translated` says."""
@@ -89,6 +100,23 @@ class IndexConnection:
                 ):
                     raise _translated(error, deadline) from error
             await asyncio.sleep(_RETRY_INTERVAL_S)
+
+
+def _address(url: str) -> tuple[str, int, bool]:
+    """Host, port, and whether to use TLS. The message never holds `url`, which may hold a secret."""
+    scheme, found, rest = url.partition("://")
+    if not found:
+        scheme, rest = "http", url
+    host, _, port = rest.rstrip("/").rpartition(":")
+    if (
+        scheme not in ("http", "https")
+        or not host
+        or not port.isascii()
+        or not port.isdecimal()
+        or set(host) & set("/@")
+    ):
+        raise ValueError("the address of Qdrant must be host:port, http://host:port or https://host:port")
+    return host, int(port), scheme == "https"
 
 
 def _translated(error: grpc.aio.AioRpcError, deadline: Deadline) -> ServiceError:  # noqa: PLR0911 - one a status

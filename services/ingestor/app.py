@@ -50,6 +50,8 @@ def build(settings: IngestorSettings, deps: IngestorDeps) -> App:
         workers=settings.parse_workers,
         memory_mib=settings.parse_memory_mib,
     )
+    # Its own process: an upload is answered though every other one parses a long document.
+    inspection = WorkerPool(workers=1, memory_mib=settings.parse_memory_mib)
     reader, writer = IndexReader(deps.index), IndexWriter(deps.index)
     pipeline = Pipeline(
         catalog=deps.catalog,
@@ -82,7 +84,7 @@ def build(settings: IngestorSettings, deps: IngestorDeps) -> App:
         documents=deps.catalog.documents,
         knowledge_bases=knowledge_bases,
         blobs=deps.blobs,
-        inspector=ContentInspector(workers, settings.parse_timeout_s),
+        inspector=ContentInspector(inspection, settings.parse_timeout_s),
         runner=runner,
         scratch=settings.data_dir / "scratch",
         max_bytes=settings.max_upload_mib << 20,
@@ -101,6 +103,7 @@ def build(settings: IngestorSettings, deps: IngestorDeps) -> App:
         await housekeeping.aclose()
         await runner.aclose()
         await workers.aclose()
+        await inspection.aclose()
 
     return App(
         bindings=_bindings(deps, knowledge_bases, documents, uploads),
@@ -115,17 +118,22 @@ def _bindings(
     kb_servicer = knowledge_base_service.KnowledgeBaseServicer(deps.edge, knowledge_bases)
     document_servicer = document_service.DocumentServicer(deps.edge, documents, uploads)
     job_servicer = job_service.JobServicer(deps.edge, deps.catalog)
+    # Without the index or the embedder uploads are still accepted, and their jobs wait.
+    ready = deps.catalog.answers
     return (
         Binding(
             name=knowledge_base_service.SERVICE,
+            ready=ready,
             register=lambda s: knowledge_base_pb2_grpc.add_KnowledgeBaseServiceServicer_to_server(kb_servicer, s),
         ),
         Binding(
             name=document_service.SERVICE,
+            ready=ready,
             register=lambda s: document_pb2_grpc.add_DocumentServiceServicer_to_server(document_servicer, s),
         ),
         Binding(
             name=job_service.SERVICE,
+            ready=ready,
             register=lambda s: job_pb2_grpc.add_JobServiceServicer_to_server(job_servicer, s),
         ),
     )

@@ -99,7 +99,7 @@ class AllInOne:
         )
         self._closing.push_async_callback(catalog.aclose)
         blobs = await open_blob_store(BlobSettings(url=settings.blobs_url or folder_url(settings.data_dir)))
-        index = IndexConnection(qdrant)
+        index = IndexConnection(qdrant, api_key=settings.qdrant_api_key())
         self._closing.push_async_callback(index.aclose)
         client = await self._closing.enter_async_context(AsyncClient(self._local, api_key=token or None))
         searching = AsyncClient(self._local, api_key=token or None, retry=retriever.RETRY)

@@ -24,6 +24,9 @@ from services.retriever.settings import RetrieverSettings
 #: A search waits for its dependencies, so one that is down or full is tried once more and then reported.
 RETRY = RetryPolicy(max_attempts=2, initial_backoff_s=0.1)
 
+#: Less than the server waits for an answer about health.
+_READY_TIMEOUT_S = 3.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetrieverDeps:
@@ -57,8 +60,14 @@ def build(settings: RetrieverSettings, deps: RetrieverDeps) -> App:
     )
     searcher = Searcher(parts, max_searches=settings.max_searches, index_timeout_s=settings.index_timeout_s)
     servicer = RetrieverServicer(deps.edge, searcher)
+
+    async def ready() -> bool:
+        """A search needs both; the embedder's absence it can partly do without, and says so itself."""
+        return await deps.catalog.answers() and await deps.index.answers(timeout_s=_READY_TIMEOUT_S)
+
     binding = Binding(
         name=SERVICE,
+        ready=ready,
         register=lambda server: retriever_pb2_grpc.add_RetrieverServiceServicer_to_server(servicer, server),
     )
     return App(bindings=(binding,))

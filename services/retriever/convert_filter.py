@@ -26,6 +26,7 @@ MAX_DEPTH = 8
 MAX_LEAVES = 128
 MAX_VALUES = 1_000
 MAX_TEXT_CHARS = 1_024
+_TYPE_NAMES = {str: "text", bool: "true or false", datetime: "a time"}
 _BOUNDS = ("gt", "gte", "lt", "lte")
 
 
@@ -78,7 +79,7 @@ class FilterReader:
             return None
         match kind:
             case "equals":
-                value = self._value(leaf.value, f"{path}.value")
+                value = self._comparable(leaf.value, _kind(leaf.field), f"{path}.value")
                 return None if value is None else Equals(field=leaf.field, value=value)
             case "in":
                 return self._in(leaf, path)
@@ -93,7 +94,8 @@ class FilterReader:
         if len(leaf.values) > MAX_VALUES:
             self._found.add(f"{path}.values", f"holds {len(leaf.values)} values, at most {MAX_VALUES} are allowed")
             return None
-        read = [self._value(value, f"{path}.values[{n}]") for n, value in enumerate(leaf.values)]
+        kind = _kind(leaf.field)
+        read = [self._comparable(value, kind, f"{path}.values[{n}]") for n, value in enumerate(leaf.values)]
         values = tuple(value for value in read if value is not None)
         return In(field=leaf.field, values=values) if len(values) == len(read) else None
 
@@ -109,6 +111,22 @@ class FilterReader:
         read = {name: self._bound(getattr(leaf, name), kind, f"{path}.{name}") for name in names}
         bounds = {name: bound for name, bound in read.items() if bound is not None}
         return Range(field=leaf.field, **bounds) if len(bounds) == len(read) else None
+
+    def _comparable(self, message: pb.FilterValue, kind: type | None, path: str) -> Scalar | None:
+        """A value of the field's own type; one of another type would match nothing, and is surely a mistake."""
+        value = self._value(message, path)
+        if value is None:
+            return None
+        if kind is None:
+            fine, wanted = not isinstance(value, datetime), "text, a number or true or false: a label holds no time"
+        elif kind is int:
+            fine, wanted = isinstance(value, int | float) and not isinstance(value, bool), "a number"
+        else:
+            fine, wanted = isinstance(value, kind), _TYPE_NAMES[kind]
+        if not fine:
+            self._found.add(path, f"must be {wanted}")
+            return None
+        return value
 
     def _bound(self, message: pb.FilterValue, kind: type | None, path: str) -> float | datetime | None:
         value = self._value(message, path)

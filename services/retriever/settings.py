@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from services.common.settings import ServerSettings, default_data_dir
+from services.common.settings import ServerSettings, default_data_dir, secret_in
 
 
 class RetrieverSettings(ServerSettings):
@@ -13,7 +13,9 @@ class RetrieverSettings(ServerSettings):
     default_timeout_s: float = Field(default=30.0, gt=0, description="For calls without a deadline of their own.")
     embedder_target: str = Field(default="127.0.0.1:7701", description="gRPC target of the embedder.")
     reranker_target: str = Field(default="127.0.0.1:7702", description="gRPC target of the reranker.")
-    qdrant_url: str = Field(default="127.0.0.1:7710", description="host:port of the gRPC interface.")
+    qdrant_url: str = Field(
+        default="127.0.0.1:7710", description="host:port of the gRPC interface; https://host:port for TLS."
+    )
     qdrant_api_key_file: Path | None = Field(default=None, description="Holds the API key of a Qdrant server.")
     catalog_url: str = Field(default="", description="Empty: SQLite below data_dir.")
     catalog_url_file: Path | None = Field(default=None, description="Holds catalog_url where it contains a secret.")
@@ -28,11 +30,8 @@ class RetrieverSettings(ServerSettings):
 
     def catalog_address(self) -> str:
         """The catalogue's database, from its file or its field, else SQLite below data_dir."""
-        if self.catalog_url_file is not None:
-            return self.catalog_url_file.read_text(encoding="utf-8").strip()
-        return self.catalog_url or f"sqlite:///{(self.data_dir / 'catalog.db').resolve()}"
+        default = f"sqlite:///{(self.data_dir / 'catalog.db').resolve()}"
+        return secret_in(self.catalog_url_file) or self.catalog_url or default
 
     def qdrant_api_key(self) -> str | None:
-        if self.qdrant_api_key_file is None:
-            return None
-        return self.qdrant_api_key_file.read_text(encoding="utf-8").strip()
+        return secret_in(self.qdrant_api_key_file) or None

@@ -20,6 +20,7 @@ class FailingPoints(q.PointsServicer):
     def __init__(self) -> None:
         self.failures: list[tuple[grpc.StatusCode, str] | None] = []
         self.calls = 0
+        self.port = 0
 
     async def Count(self, request: q.CountPoints, context: grpc.aio.ServicerContext) -> q.CountResponse:
         self.calls += 1
@@ -36,9 +37,9 @@ class FailingPoints(q.PointsServicer):
 async def served() -> AsyncIterator[tuple[FailingPoints, IndexConnection]]:
     server, points = grpc.aio.server(), FailingPoints()
     q.add_PointsServicer_to_server(points, server)
-    port = server.add_insecure_port("127.0.0.1:0")
+    points.port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
-    connection = IndexConnection(f"127.0.0.1:{port}")
+    connection = IndexConnection(f"127.0.0.1:{points.port}")
     yield points, connection
     await connection.aclose()
     await server.stop(0)
@@ -113,3 +114,24 @@ async def test_call_when_no_time_is_left_then_unavailable(served: tuple[FailingP
     with pytest.raises(Unavailable):
         await connection.points("Count", q.CountPoints(collection_name="c"), Deadline(0))
     assert points.calls == 0
+
+
+@pytest.mark.parametrize("url", ["", "qdrant", "qdrant:", ":6334", "ftp://qdrant:6334", "http://k:secret@qdrant:6334"])
+def test_connection_when_the_address_is_malformed_then_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(ValueError, match="must be host:port") as refused:
+        IndexConnection(url)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("prefix", "answers"), [("", True), ("http://", True), ("https://", False)])
+async def test_connection_when_the_address_says_https_then_it_speaks_tls_only(
+    served: tuple[FailingPoints, IndexConnection], prefix: str, answers: bool
+) -> None:
+    connection = IndexConnection(f"{prefix}127.0.0.1:{served[0].port}")
+    call = connection.points("Count", q.CountPoints(), Deadline(2.0 if answers else 0.3))
+    if answers:
+        assert (await call).result.count == 7
+    else:
+        with pytest.raises(Unavailable):
+            await call
+    await connection.aclose()

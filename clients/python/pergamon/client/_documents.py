@@ -60,8 +60,8 @@ class DocumentMethods(ServiceMethods):
     ) -> pb.UpdateDocumentResponse:
         """Change metadata without parsing or embedding again. Not repeated on failure.
 
-        `update_mask` names the fields to change, as title or labels; empty: all of them. `job_id` of the response is
-        the work on the index, empty when nothing changed.
+        `update_mask` names the fields to change, as title or labels; empty: all of them. The response holds the
+        document as it is now; filters of searches see the change moments later.
         """
         mask = FieldMask(paths=update_mask) if update_mask else None
         request = pb.UpdateDocumentRequest(document_id=document_id, metadata=metadata, update_mask=mask)
@@ -69,7 +69,7 @@ class DocumentMethods(ServiceMethods):
         return await self._calls.unary(method, request, timeout_s=timeout_s, repeatable=False)
 
     async def delete_document(self, document_id: str, *, timeout_s: float | None = None) -> pb.DeleteDocumentResponse:
-        """Delete a document; `job_id` is the clean-up. Not repeated on failure."""
+        """Delete a document: no search finds it once this returns. Not repeated on failure."""
         request = pb.DeleteDocumentRequest(document_id=document_id)
         method = self._documents.DeleteDocument
         return await self._calls.unary(method, request, timeout_s=timeout_s, repeatable=False)

@@ -25,7 +25,7 @@ class Filter(_message.Message):
 
     A leaf names a `field`: one of document_id, name, title, author, language, document_type, source_url, tags,
     authoritative, page_count, created_time, updated_time, or `labels.<key>` for a label of your own. An unknown field, an unset
-    kind, a tree deeper than 8 or with more than 128 leaves is INVALID_FILTER.
+    kind, a value of another type than the field's, a tree deeper than 8 or with more than 128 leaves is INVALID_FILTER.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
