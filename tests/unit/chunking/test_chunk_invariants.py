@@ -50,7 +50,7 @@ def placed(blocks):
     return found
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     blocks=st.lists(block, max_size=8).map(placed),
     unit=st.sampled_from(ChunkUnit),

@@ -20,6 +20,7 @@ from services.common.metrics import Metrics
 from services.common.rpc import Call, Edge, rpc
 from services.common.server import App, Binding, GrpcServer
 from services.common.settings import ServerSettings
+from tests.helpers.product import until
 
 NAME = pb.DESCRIPTOR.services_by_name["EmbedderService"].full_name
 
@@ -39,15 +40,15 @@ class ScriptedServicer(stubs.EmbedderServiceServicer):
         return pb.ListModelsResponse()
 
     @rpc(Role.READER)
-    async def GetTokenizer(
-        self, call: Call, request: pb.GetTokenizerRequest
-    ) -> AsyncIterator[pb.GetTokenizerResponse]:
+    async def GetTokenizer(self, call: Call, request: pb.GetTokenizerRequest) -> AsyncIterator[pb.GetTokenizerResponse]:
         yield pb.GetTokenizerResponse(data=b"first")
         await self.behaviour(call)
 
 
 @asynccontextmanager
-async def serving(behaviour: Behaviour, **edge_options: object) -> AsyncIterator[tuple[stubs.EmbedderServiceStub, Edge]]:
+async def serving(
+    behaviour: Behaviour, **edge_options: object
+) -> AsyncIterator[tuple[stubs.EmbedderServiceStub, Edge]]:
     edge = Edge(
         **{"authenticator": Authenticator.open_to_all(), "metrics": Metrics(), "clock": SystemClock(), **edge_options}
     )
@@ -175,8 +176,7 @@ async def test_call_when_the_client_goes_away_then_the_work_is_cancelled_and_cou
         await started.wait()
         call.cancel()
         await asyncio.wait_for(ended.wait(), 5)
-        while edge.in_work:
-            await asyncio.sleep(0)
+        await until(lambda: edge.in_work == 0)
         labels = {"service": "Scripted", "method": "ListModels", "code": "CANCELLED"}
         assert sample(edge, "pergamon_rpc_calls_total", **labels) == 1
 
@@ -189,8 +189,7 @@ async def test_call_when_the_server_is_full_then_it_is_refused_with_a_delay() ->
 
     async with serving(wait, max_calls=1) as (stub, edge):
         first = asyncio.ensure_future(stub.ListModels(pb.ListModelsRequest()))
-        while edge.in_work == 0:
-            await asyncio.sleep(0)
+        await until(lambda: edge.in_work == 1)
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await stub.ListModels(pb.ListModelsRequest())
         assert details(raised.value)["ErrorInfo"].reason == "OVERLOADED"
