@@ -148,7 +148,9 @@ def test_search_in_when_many_things_are_wrong_then_all_are_told_at_once():
 
 
 @pytest.mark.parametrize(
-    "kb_id", ["", "kb_1", new_id("doc"), KB.upper(), "x" * 5_000], ids=["empty", "short", "document", "capitals", "long"]
+    "kb_id",
+    ["", "kb_1", new_id("doc"), KB.upper(), "x" * 5_000],
+    ids=["empty", "short", "document", "capitals", "long"],
 )
 def test_search_in_when_an_id_is_none_that_exists_then_not_found_like_an_unknown_one(kb_id: str):
     with pytest.raises(NotFound) as caught:
