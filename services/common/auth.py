@@ -1,8 +1,9 @@
 """Who calls: API keys, roles and the scope of a credential.
 
 The key file is JSON: a list of {"id", "sha256", "tenant", "role", "scope"}. `sha256` is the hex digest of the key;
-keys themselves are never stored. `scope` maps a document field to the values the credential may see, and is
-combined with every request of it. Without a key file there is one tenant, `default`, and every caller is its admin.
+keys themselves are never stored. `scope` maps a document field to the values the credential may see: it is
+combined with every search, and calls that show or change whole documents are denied.
+Without a key file there is one tenant, `default`, and every caller is its admin.
 """
 
 import hashlib
@@ -96,6 +97,12 @@ def require(principal: Principal, role: Role) -> None:
             f"this call needs the role {role.name.lower()}; the credential has {principal.role.name.lower()}",
             metadata={"role": principal.role.name.lower(), "required": role.name.lower()},
         )
+
+
+def require_unscoped(principal: Principal) -> None:
+    """For calls that show or change whole documents: a scope bounds searches, and must not be walked around."""
+    if principal.filters:
+        raise PermissionDenied("a credential with a scope may search, but not read or change documents directly")
 
 
 def _digest(key: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from pergamon.ingestor.v1 import document_pb2 as pb
 from pergamon.ingestor.v1 import document_pb2_grpc as stubs
 
-from services.common.auth import Role
+from services.common.auth import Role, require_unscoped
 from services.common.errors import FieldViolation, InvalidRequest
 from services.common.rpc import Call, Edge, rpc
 from services.common.validation import page_size
@@ -35,6 +35,7 @@ class DocumentServicer(stubs.DocumentServiceServicer):
     async def UploadDocument(
         self, call: Call, request: AsyncIterator[pb.UploadDocumentRequest]
     ) -> pb.UploadDocumentResponse:
+        require_unscoped(call.principal)
         first = await anext(request, None)
         if first is None or first.WhichOneof("part") != "header":
             raise InvalidRequest.of(FieldViolation(field="header", description="must be the first message"))
@@ -48,6 +49,7 @@ class DocumentServicer(stubs.DocumentServiceServicer):
 
     @rpc(Role.WRITER)
     async def CreateDocument(self, call: Call, request: pb.CreateDocumentRequest) -> pb.CreateDocumentResponse:
+        require_unscoped(call.principal)
         tenant = call.principal.tenant_id
         outcome = await self._uploads.accept(tenant, upload_in(request.header), _one(request.data))
         return pb.CreateDocumentResponse(
@@ -58,11 +60,13 @@ class DocumentServicer(stubs.DocumentServiceServicer):
 
     @rpc(Role.READER)
     async def GetDocument(self, call: Call, request: pb.GetDocumentRequest) -> pb.GetDocumentResponse:
+        require_unscoped(call.principal)
         found = await self._documents.get(call.principal.tenant_id, DocumentId(request.document_id))
         return pb.GetDocumentResponse(document=document_out(found))
 
     @rpc(Role.READER)
     async def ListDocuments(self, call: Call, request: pb.ListDocumentsRequest) -> pb.ListDocumentsResponse:
+        require_unscoped(call.principal)
         page = await self._documents.list(
             call.principal.tenant_id,
             KnowledgeBaseId(request.knowledge_base_id),
@@ -76,17 +80,20 @@ class DocumentServicer(stubs.DocumentServiceServicer):
 
     @rpc(Role.WRITER)
     async def UpdateDocument(self, call: Call, request: pb.UpdateDocumentRequest) -> pb.UpdateDocumentResponse:
+        require_unscoped(call.principal)
         tenant, document_id = call.principal.tenant_id, DocumentId(request.document_id)
         changed = await self._documents.update(tenant, document_id, metadata_change(request))
         return pb.UpdateDocumentResponse(document=document_out(changed))
 
     @rpc(Role.WRITER)
     async def DeleteDocument(self, call: Call, request: pb.DeleteDocumentRequest) -> pb.DeleteDocumentResponse:
+        require_unscoped(call.principal)
         await self._documents.delete(call.principal.tenant_id, DocumentId(request.document_id))
         return pb.DeleteDocumentResponse()
 
     @rpc(Role.READER)
     async def ListBlocks(self, call: Call, request: pb.ListBlocksRequest) -> pb.ListBlocksResponse:
+        require_unscoped(call.principal)
         page = await self._documents.blocks(
             call.principal.tenant_id,
             DocumentId(request.document_id),
