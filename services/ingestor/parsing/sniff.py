@@ -1,5 +1,6 @@
 """The kind of a document, from its content; the name only decides between kinds of text."""
 
+import re
 import zipfile
 from pathlib import Path
 
@@ -38,6 +39,9 @@ _FOREIGN = (
     (b"\x31\xbe", "a Windows Write document"),
     (b"\xffWPC", "a WordPerfect document"),
 )
+_FOREIGN_TEXT = (b"{\\rtf", b"%!PS")
+_PDF_HEADER = re.compile(rb"%PDF-\d")
+_PDF_OBJECT = re.compile(rb"\d+\s+\d+\s+obj\b")
 
 
 def sniff(path: Path, options: ParseOptions) -> DocumentKind:
@@ -47,25 +51,35 @@ def sniff(path: Path, options: ParseOptions) -> DocumentKind:
         head = file.read(_HEAD_BYTES)
     if not head:
         raise DocumentError("the file has no bytes", reason=Reason.EMPTY_FILE)
-    if b"%PDF-" in head[:1024]:
+    if _is_pdf(head):
         return DocumentKind.PDF
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08")):
         return _zip_kind(path, head)
     if head.startswith(OLE_MAGIC):
         return _ole_kind(path)
-    if head.startswith(_IMAGES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP"):
+    # Most marks are letters, with which a text may begin too: "ID3 builds a decision tree", "GIF89a is ...".
+    binary = looks_binary(head)
+    if binary and (head.startswith(_IMAGES) or (head.startswith(b"RIFF") and head[8:12] == b"WEBP")):
         return DocumentKind.IMAGE
     if head.startswith(_BIFF):
         return DocumentKind.XLS
-    binary = looks_binary(head)
     for magic, name in _FOREIGN:
-        if head.startswith(magic) and (binary or len(magic) > 2):
+        if head.startswith(magic) and (binary or magic in _FOREIGN_TEXT):
             raise unsupported(name)
-    if head[4:8] == b"ftyp":
+    if binary and head[4:8] == b"ftyp":
         raise unsupported("a video or HEIF image")
     if binary:
         raise unsupported("binary data of an unknown format")
     return _text_kind(head, options)
+
+
+def _is_pdf(head: bytes) -> bool:
+    """A header in the first 1,024 bytes (readers allow junk before it), and more of a PDF than a mention of it."""
+    header = _PDF_HEADER.search(head[:1024])
+    if header is None:
+        return False
+    before = head[: header.start()].strip(b"\xef\xbb\xbf\x00 \t\r\n")
+    return not before or _PDF_OBJECT.search(head) is not None
 
 
 def unsupported(name: str) -> DocumentError:
