@@ -25,8 +25,11 @@ def main() -> int:
     )
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on; there is no authentication")
     parser.add_argument("--parent-pid", type=int, default=0, help="stop when this parent process ends")
+    parser.add_argument("--log-level", default="INFO", help="least severe level that is logged, to standard error")
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(
+        level=arguments.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
     try:
         if arguments.compact:
             _compact(arguments.data_dir)

@@ -91,6 +91,7 @@ class EngineSupervisor:
     async def _spawn(self) -> None:
         command = ["-m", "services.engine", "--data-dir", str(self._folder), "--host", self._host]
         command += ["--port", str(self._port), "--parent-pid", str(os.getpid())]
+        command += ["--log-level", logging.getLevelName(_log.getEffectiveLevel())]
         self._process = await asyncio.create_subprocess_exec(
             sys.executable, *command, stdin=asyncio.subprocess.DEVNULL, cwd=_package_root()
         )
