@@ -14,10 +14,10 @@ help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
 demo: $(MAIN) ## Install what is needed, start everything, ingest a folder of documents, answer questions
-	GRPC_VERBOSITY=NONE GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m services.launch.demo
+	@GRPC_VERBOSITY=NONE GRPC_ENABLE_FORK_SUPPORT=0 $(BIN)/python -m services.launch.demo
 
 up: $(MAIN) ## Run all four services on one port, 127.0.0.1:7700
-	$(BIN)/pergamon up
+	@$(BIN)/pergamon up
 
 test: $(DEV) ## Run every test; starts and stops every server that it needs
 	$(BIN)/pergamon models pull --starter
