@@ -100,9 +100,12 @@ def require(principal: Principal, role: Role) -> None:
 
 
 def require_unscoped(principal: Principal) -> None:
-    """For calls that show or change whole documents: a scope bounds searches, and must not be walked around."""
+    """For calls that show or change whole documents, their jobs, or what holds them: a scope bounds searches, and
+    must not be walked around."""
     if principal.filters:
-        raise PermissionDenied("a credential with a scope may search, but not read or change documents directly")
+        raise PermissionDenied(
+            "a credential with a scope may search, but not read or change documents, jobs or knowledge bases directly"
+        )
 
 
 def _digest(key: str) -> str:

@@ -7,7 +7,7 @@ from pergamon.ingestor.v1 import job_pb2 as pb
 from pergamon.ingestor.v1 import job_pb2_grpc as stubs
 
 from services.catalog.catalog import Catalog
-from services.common.auth import Role
+from services.common.auth import Role, require_unscoped
 from services.common.rpc import Call, Edge, rpc
 from services.common.validation import page_size
 from services.domain.ids import JobId, KnowledgeBaseId
@@ -26,10 +26,12 @@ class JobServicer(stubs.JobServiceServicer):
 
     @rpc(Role.READER)
     async def GetJob(self, call: Call, request: pb.GetJobRequest) -> pb.GetJobResponse:
+        require_unscoped(call.principal)
         return pb.GetJobResponse(job=job_out(await self._jobs.get(call.principal.tenant_id, JobId(request.job_id))))
 
     @rpc(Role.READER)
     async def ListJobs(self, call: Call, request: pb.ListJobsRequest) -> pb.ListJobsResponse:
+        require_unscoped(call.principal)
         page = await self._jobs.list(
             call.principal.tenant_id,
             kb_id=KnowledgeBaseId(request.knowledge_base_id),
@@ -41,6 +43,7 @@ class JobServicer(stubs.JobServiceServicer):
 
     @rpc(Role.READER, timeout_s=_WATCH_TIMEOUT_S)
     async def WatchJob(self, call: Call, request: pb.WatchJobRequest) -> AsyncIterator[pb.WatchJobResponse]:
+        require_unscoped(call.principal)
         seen, pause_s = 0, _WATCH_INTERVAL_S
         while True:
             job = await self._jobs.changes(call.principal.tenant_id, JobId(request.job_id), after_seq=seen)
@@ -54,6 +57,7 @@ class JobServicer(stubs.JobServiceServicer):
 
     @rpc(Role.WRITER)
     async def CancelJob(self, call: Call, request: pb.CancelJobRequest) -> pb.CancelJobResponse:
+        require_unscoped(call.principal)
         return pb.CancelJobResponse(
             job=job_out(await self._jobs.cancel(call.principal.tenant_id, JobId(request.job_id)))
         )

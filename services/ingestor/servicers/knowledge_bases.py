@@ -1,9 +1,11 @@
 """pergamon.ingestor.v1.KnowledgeBaseService."""
 
+from functools import partial
+
 from pergamon.ingestor.v1 import knowledge_base_pb2 as pb
 from pergamon.ingestor.v1 import knowledge_base_pb2_grpc as stubs
 
-from services.common.auth import Role
+from services.common.auth import Role, require_unscoped
 from services.common.rpc import Call, Edge, rpc
 from services.common.validation import page_size
 from services.domain.ids import KnowledgeBaseId
@@ -22,6 +24,7 @@ class KnowledgeBaseServicer(stubs.KnowledgeBaseServiceServicer):
     async def CreateKnowledgeBase(
         self, call: Call, request: pb.CreateKnowledgeBaseRequest
     ) -> pb.CreateKnowledgeBaseResponse:
+        require_unscoped(call.principal)
         made = await self._knowledge_bases.create(call.principal.tenant_id, new_knowledge_base(request))
         return pb.CreateKnowledgeBaseResponse(knowledge_base=knowledge_base_out(made))
 
@@ -44,14 +47,15 @@ class KnowledgeBaseServicer(stubs.KnowledgeBaseServiceServicer):
     async def UpdateKnowledgeBase(
         self, call: Call, request: pb.UpdateKnowledgeBaseRequest
     ) -> pb.UpdateKnowledgeBaseResponse:
+        require_unscoped(call.principal)
         kb_id = KnowledgeBaseId(request.knowledge_base.id)
-        current = await self._knowledge_bases.get(call.principal.tenant_id, kb_id)
-        changed = await self._knowledge_bases.update(call.principal.tenant_id, kb_id, change(request, current))
+        changed = await self._knowledge_bases.update(call.principal.tenant_id, kb_id, partial(change, request))
         return pb.UpdateKnowledgeBaseResponse(knowledge_base=knowledge_base_out(changed))
 
     @rpc(Role.WRITER)
     async def DeleteKnowledgeBase(
         self, call: Call, request: pb.DeleteKnowledgeBaseRequest
     ) -> pb.DeleteKnowledgeBaseResponse:
+        require_unscoped(call.principal)
         await self._knowledge_bases.delete(call.principal.tenant_id, KnowledgeBaseId(request.knowledge_base_id))
         return pb.DeleteKnowledgeBaseResponse()
