@@ -13,7 +13,7 @@ from services.common.errors import FieldViolation, InvalidRequest, Reason
 T = TypeVar("T")
 
 DEFAULT_PAGE_SIZE = 50
-MAX_PAGE_SIZE = 500
+MAX_PAGE_SIZE = 1_000
 _TOKEN_MAX_CHARS = 512
 
 

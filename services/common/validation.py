@@ -4,6 +4,8 @@ from services.common.errors import FieldViolation, InvalidRequest, Reason
 from services.domain.ids import IdKind, is_id
 
 MAX_PAGE_SIZE = 1000
+#: Violations that are kept; a status has room for fewer, and a request of a million entries may have as many faults.
+_MAX_KEPT = 100
 
 
 class Violations:
@@ -18,7 +20,8 @@ class Violations:
         return list(self._found)
 
     def add(self, field: str, description: str) -> None:
-        self._found.append(FieldViolation(field=field, description=description))
+        if len(self._found) < _MAX_KEPT:
+            self._found.append(FieldViolation(field=field, description=description))
 
     def check(self, fine: bool, field: str, description: str) -> None:
         if not fine:
@@ -34,7 +37,8 @@ class Violations:
         self.length(field, text, 128)
 
     def extend(self, violations: list[FieldViolation], prefix: str = "") -> None:
-        self._found.extend(FieldViolation(field=prefix + v.field, description=v.description) for v in violations)
+        for violation in violations:
+            self.add(prefix + violation.field, violation.description)
 
     def raise_if_any(self, reason: Reason | None = None) -> None:
         if self._found:

@@ -152,10 +152,11 @@ def outcome_out(result: UploadResult) -> pb.UploadOutcome.ValueType:
 
 def states_in(states: list[pb.DocumentState.ValueType], field: str) -> tuple[DocumentState, ...]:
     found = Violations()
-    for state in states:
+    wanted = dict.fromkeys(states)  # a state said twice is said once: the catalogue bounds the values of a query
+    for state in wanted:
         found.check(state in _STATES_IN, field, f"unknown value {state}")
     found.raise_if_any()
-    return tuple(_STATES_IN[state] for state in states)
+    return tuple(_STATES_IN[state] for state in wanted)
 
 
 def block_out(block: Block) -> pb.Block:

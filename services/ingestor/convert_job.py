@@ -35,7 +35,8 @@ def job_out(job: Job) -> pb.Job:
 
 def states_in(states: list[pb.JobState.ValueType]) -> tuple[JobState, ...]:
     found = Violations()
-    for state in states:
+    wanted = dict.fromkeys(states)  # a state said twice is said once: the catalogue bounds the values of a query
+    for state in wanted:
         found.check(state in _STATES_IN, "states", f"unknown value {state}")
     found.raise_if_any()
-    return tuple(_STATES_IN[state] for state in states)
+    return tuple(_STATES_IN[state] for state in wanted)

@@ -35,14 +35,12 @@ class FilterReader:
 
     def __init__(self, found: Violations) -> None:
         self._found = found
-        self._leaves = 0
 
     def read(self, message: pb.Filter, path: str) -> Filter | None:
-        root = self._node(message, path, 1)
-        if self._leaves > MAX_LEAVES:
-            self._found.add(path, f"has {self._leaves} conditions, at most {MAX_LEAVES} are allowed")
+        if not _bounded(message):
+            self._found.add(path, f"has more than {MAX_LEAVES} conditions, which is the most that is allowed")
             return None
-        return root
+        return self._node(message, path, 1)
 
     def _node(self, message: pb.Filter, path: str, depth: int) -> Filter | None:
         if depth > MAX_DEPTH:
@@ -62,7 +60,6 @@ class FilterReader:
                 self._found.add(path, "has no condition; set one of equals, in, range, exists, text, and, or, not")
                 return None
             case _:
-                self._leaves += 1
                 return self._leaf(message, kind, f"{path}.{kind}")
 
     def _children(self, message: pb.FilterList, path: str, depth: int) -> tuple[Filter, ...] | None:
@@ -178,6 +175,26 @@ class FilterReader:
         except (ValueError, OverflowError):
             self._found.add(path, "is no time between the years 1 and 9999")
             return None
+
+
+def _bounded(message: pb.Filter) -> bool:
+    """Whether there are few enough conditions to read: a list of many is refused before its entries cost any time."""
+    conditions, open_nodes = 0, [(message, 1)]
+    while open_nodes:
+        node, depth = open_nodes.pop()
+        kind = node.WhichOneof("kind")
+        if depth > MAX_DEPTH or kind not in ("and", "or", "not"):
+            conditions += 1
+        elif kind == "not":
+            open_nodes.append((getattr(node, kind), depth + 1))
+        else:
+            children = getattr(node, kind).filters
+            if len(children) > MAX_LEAVES:
+                return False
+            open_nodes.extend((child, depth + 1) for child in children)
+        if conditions > MAX_LEAVES:
+            return False
+    return True
 
 
 def _kind(field: str) -> type | None:

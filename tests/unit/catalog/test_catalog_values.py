@@ -55,7 +55,7 @@ def test_page_token_when_it_is_anything_then_decoded_or_refused(token: str) -> N
 
 
 def test_page_size_when_out_of_range_then_default_maximum_or_refused() -> None:
-    assert (page_size_of(0), page_size_of(7), page_size_of(10_000)) == (50, 7, 500)
+    assert (page_size_of(0), page_size_of(7), page_size_of(10_000)) == (50, 7, 1_000)
     with pytest.raises(InvalidRequest):
         page_size_of(-1)
 

@@ -186,6 +186,13 @@ def test_search_in_when_the_filter_is_at_its_limits_then_accepted():
     search_in(request(filter=f.any_of(*[f.exists("title")] * 128)), CALLER)
 
 
+def test_search_in_when_a_filter_has_very_many_conditions_then_none_of_them_is_read():
+    unknown_fields = f.any_of(*[f.any_of(*[f.exists("nope")] * 120)] * 120)
+    with pytest.raises(InvalidRequest) as caught:
+        search_in(request(filter=unknown_fields), CALLER)
+    assert [violation.field for violation in caught.value.violations] == ["filter"]
+
+
 def test_search_in_when_nothing_else_is_said_then_the_credentials_filter_stands_alone():
     call = search_in(request(), CALLER)
     assert call.filters == (MINE,)
