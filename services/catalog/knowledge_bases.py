@@ -1,6 +1,6 @@
 """Knowledge bases: create, look up, list, change, delete, and the record that a deleted one is gone."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -108,14 +108,21 @@ class KnowledgeBases:
 
         return await self._database.read(work)
 
-    async def update(self, tenant: TenantId, kb_id: KnowledgeBaseId, change: KnowledgeBaseChange) -> KnowledgeBase:
-        """Errors: IMMUTABLE_FIELD when chunking or embedding model would change; KNOWLEDGE_BASE_NOT_FOUND."""
-        if change.name is not None:
-            _check_name(change.name)
+    async def update(
+        self, tenant: TenantId, kb_id: KnowledgeBaseId, change_of: Callable[[KnowledgeBase], KnowledgeBaseChange]
+    ) -> KnowledgeBase:
+        """Apply what `change_of` makes of the knowledge base as it is, under its lock: no update is lost.
+
+        Errors: what `change_of` raises; IMMUTABLE_FIELD when chunking or embedding model would change;
+        KNOWLEDGE_BASE_NOT_FOUND.
+        """
         now_us = self._database.now_us()
 
         def work(connection: Connection) -> KnowledgeBase:
             row = lock_knowledge_base(connection, tenant, kb_id)
+            change = change_of(_get(connection, tenant, kb_id))
+            if change.name is not None:
+                _check_name(change.name)
             if change.chunking is not None and change.chunking != decode_chunking(row["chunking"]):
                 raise _immutable("chunking")
             if change.embedding_model is not None and change.embedding_model != row["embedding_model"]:

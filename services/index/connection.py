@@ -7,6 +7,7 @@ the search itself.
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import asyncio
+import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,8 @@ from qdrant_client import AsyncQdrantClient
 from qdrant_client import grpc as q
 
 from services.common.errors import InvalidRequest, Reason, ServiceError, Unavailable
+
+_log = logging.getLogger("pergamon.index")
 
 #: A call that finds the engine down is repeated for this long: a restart of the embedded engine (1 s of work, several
 #: on a busy machine) goes unnoticed.
@@ -127,8 +130,9 @@ def _translated(error: grpc.aio.AioRpcError, deadline: Deadline) -> ServiceError
         case grpc.StatusCode.NOT_FOUND if "ollection" in details:
             return CollectionMissing("the index has no collection for this model yet, or it was lost: re-index")
         case grpc.StatusCode.INVALID_ARGUMENT if "dimension" in details:
+            _log.warning("the vector index refused a vector: %s", details[:200])
             return InvalidRequest(
-                f"the vector index refused a vector: {details[:200]}", reason=Reason.DIMENSION_MISMATCH
+                "a vector has another dimension than the collection of its model", reason=Reason.DIMENSION_MISMATCH
             )
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return Unavailable("the vector index is overloaded", retry_after_s=1.0)
@@ -137,4 +141,5 @@ def _translated(error: grpc.aio.AioRpcError, deadline: Deadline) -> ServiceError
         case grpc.StatusCode.UNAVAILABLE | grpc.StatusCode.CANCELLED:
             return Unavailable("the vector index cannot be reached", retry_after_s=1.0)
         case _:
-            return ServiceError(f"the vector index answered {code.name}: {details[:200]}", reason=Reason.INTERNAL)
+            _log.error("the vector index answered %s: %s", code.name, details[:500])
+            return ServiceError(f"the vector index answered {code.name}", reason=Reason.INTERNAL)

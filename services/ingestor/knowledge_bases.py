@@ -1,5 +1,7 @@
 """Knowledge bases: their defaults are resolved and stored when they are made."""
 
+from collections.abc import Callable
+
 from services.catalog.catalog import Catalog
 from services.catalog.types import KnowledgeBase, KnowledgeBaseChange, KnowledgeBaseSpec, Page
 from services.domain.ids import KnowledgeBaseId, TenantId
@@ -48,8 +50,10 @@ class KnowledgeBases:
     async def list(self, tenant: TenantId, page_size: int, page_token: str) -> Page[KnowledgeBase]:
         return await self._catalog.knowledge_bases.list(tenant, page_size=page_size, page_token=page_token)
 
-    async def update(self, tenant: TenantId, kb_id: KnowledgeBaseId, change: KnowledgeBaseChange) -> KnowledgeBase:
-        return await self._catalog.knowledge_bases.update(tenant, kb_id, change)
+    async def update(
+        self, tenant: TenantId, kb_id: KnowledgeBaseId, change_of: Callable[[KnowledgeBase], KnowledgeBaseChange]
+    ) -> KnowledgeBase:
+        return await self._catalog.knowledge_bases.update(tenant, kb_id, change_of)
 
     async def delete(self, tenant: TenantId, kb_id: KnowledgeBaseId) -> None:
         """Nothing of it is found once this returns; a job removes what is stored."""

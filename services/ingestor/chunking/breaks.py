@@ -10,9 +10,7 @@ from typing import Final
 _BLANK_LINE: Final = re.compile(r"\n[^\S\n]*\n\s*")
 _LINE: Final = re.compile(r"\n+")
 # A full stop ends a sentence when the next word does not begin with a small letter; a CJK one always does.
-_SENTENCE: Final = re.compile(
-    r"[.!?…؟۔।॥]+[\"'”’»)\]]*\s+(?=[^\sa-zа-яß-öø-ÿ])|[。！？；｡]+[\"'”’」』）】》]*\s*"
-)
+_SENTENCE: Final = re.compile(r"[.!?…؟۔।॥]+[\"'”’»)\]]*\s+(?=[^\sa-zа-яß-öø-ÿ])|[。！？；｡]+[\"'”’」』）】》]*\s*")
 _ABBREVIATION: Final = re.compile(
     r"(?:^|[\s(\[\"'«“])(?:[A-ZА-ЯÀ-Þ]|e\.g|i\.e|cf|vs|etc|al|approx|resp|no|nos|vol|pp?|ch|sec|fig|figs|eq|eqs|ref|refs"
     r"|dr|mr|mrs|ms|prof|st|jr|sr|inc|ltd|co|corp|dept|gen|col|capt|rev|u\.s|a\.m|p\.m|z\.\s?b|d\.\s?h|u\.\s?a|bzw|vgl|ca"

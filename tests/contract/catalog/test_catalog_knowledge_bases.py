@@ -85,7 +85,7 @@ async def test_update_when_fields_are_given_then_only_they_change(catalog: Catal
     made = await make_kb(catalog, description="old", labels={"a": "1"})
     clock.forward(5)
     change = KnowledgeBaseChange(name="new", retrieval=RetrievalDefaults(top_k=7), chunking=made.chunking)
-    changed = await catalog.knowledge_bases.update(TENANT, made.id, change)
+    changed = await catalog.knowledge_bases.update(TENANT, made.id, lambda _: change)
     assert (changed.name, changed.retrieval.top_k) == ("new", 7)
     assert (changed.description, changed.labels) == ("old", {"a": "1"})
     assert changed.updated_time > made.updated_time
@@ -97,7 +97,7 @@ async def test_update_when_fields_are_given_then_only_they_change(catalog: Catal
 async def test_update_when_the_field_is_fixed_then_refused(catalog: Catalog, change: KnowledgeBaseChange) -> None:
     made = await make_kb(catalog)
     with pytest.raises(ServiceError) as raised:
-        await catalog.knowledge_bases.update(TENANT, made.id, change)
+        await catalog.knowledge_bases.update(TENANT, made.id, lambda _: change)
     assert raised.value.error_reason is Reason.IMMUTABLE_FIELD
 
 
