@@ -21,10 +21,10 @@ up: $(MAIN) ## Run all four services on one port, 127.0.0.1:7700
 
 test: $(DEV) ## Run every test; starts and stops every server that it needs
 	$(BIN)/pergamon models pull --starter
-	$(BIN)/python -m pytest tests -n 2 --dist loadgroup -q --durations=10
+	$(BIN)/python -m pytest tests -n 2 --dist loadscope -q --durations=10
 
 unit: $(DEV) ## Run the unit tests only, in less than a minute
-	$(BIN)/python -m pytest tests/unit -n 2 --dist loadgroup -q
+	$(BIN)/python -m pytest tests/unit -n 2 --dist loadscope -q
 
 check: $(DEV) ## Lint, types, layers, protos, generated code and docs
 	$(BIN)/ruff check .

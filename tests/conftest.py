@@ -1,16 +1,16 @@
 """Which tests one process of `pytest -n` runs together: those that share a server, so that each server starts once."""
 
-from pathlib import Path
-
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
-_HERE = Path(__file__).parent
+
+class _ByFolder(LoadScopeScheduling):
+    def _split_scope(self, nodeid: str) -> str:
+        """Unit tests stay with their file, all others with their folder."""
+        path = nodeid.split("::", 1)[0]
+        return path if path.startswith("tests/unit/") else path.rpartition("/")[0]
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Unit tests stay with their file, all others with their folder. Needs `--dist loadgroup` to count."""
-    for item in items:
-        place = item.path.relative_to(_HERE)
-        group = place.with_suffix("") if place.parts[0] == "unit" else place.parent
-        item.add_marker(pytest.mark.xdist_group("-".join(group.parts)))
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadScopeScheduling | None:
+    """For `--dist loadscope`."""
+    return _ByFolder(config, log) if config.getvalue("dist") == "loadscope" else None  # type: ignore[arg-type]
