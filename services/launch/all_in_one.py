@@ -131,7 +131,13 @@ class AllInOne:
         ]
         self._server = GrpcServer(settings=settings, edge=edge, apps=apps, local_address=self._local)
         self._closing.push_async_callback(self._server.stop)
-        await asyncio.gather(starting, self._server.start())
+        serving = asyncio.ensure_future(self._server.start())
+        try:
+            await asyncio.gather(starting, serving)
+        except BaseException:
+            serving.cancel()  # else it would go on to serve what is being taken down
+            await asyncio.gather(serving, return_exceptions=True)
+            raise
         metrics.serve(settings.host, settings.metrics_port)
 
     async def _start_engine(self, engine: EngineSupervisor | None) -> None:

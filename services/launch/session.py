@@ -20,7 +20,8 @@ from services.launch.settings import UpSettings
 T = TypeVar("T")
 
 _RUNNING_FILE = "running.json"
-_ANSWER_TIMEOUT_S = 2.0
+#: One that is busy answers late; one that is gone is refused at once.
+_ANSWER_TIMEOUT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
