@@ -6,7 +6,7 @@ the checkpoint says where to go on, and nothing is visible before the switch, wh
 
 import hashlib
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -90,7 +90,7 @@ class Pipeline:
         return checkpoint, live
 
     @contextmanager
-    def _timed(self, stage: str) -> Iterator[None]:
+    def _timed(self, stage: str) -> Generator[None]:
         """Measures a stage that comes to its end; one that fails says nothing about how long it takes."""
         started = time.monotonic()
         yield

@@ -16,6 +16,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from pergamon.retriever.v1 import retriever_pb2, retriever_pb2_grpc
 
 from services.domain.ids import new_id
+from tests.contract.index.engine import running_engine
 
 ROOT = Path(__file__).parents[3]
 
@@ -47,23 +48,26 @@ def running(folder: Path, port: str, **settings: str) -> Iterator["subprocess.Po
 
 def test_process_when_started_then_it_serves_and_ends_with_0_on_sigterm(tmp_path: Path):
     port = free_port()
-    with running(tmp_path, port) as process, grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+    with (
+        running_engine(tmp_path / "engine") as qdrant,
+        running(tmp_path, port, PERGAMON_QDRANT_URL=qdrant) as process,
+        grpc.insecure_channel(f"127.0.0.1:{port}") as channel,
+    ):
         grpc.channel_ready_future(channel).result(timeout=60)
-        health = health_pb2_grpc.HealthStub(channel)
         name = retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"].full_name
-        reply = health.Check(health_pb2.HealthCheckRequest(service=name), timeout=10)
-        assert reply.status == health_pb2.HealthCheckResponse.SERVING
+        changes = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service=name), timeout=60)
+        assert any(change.status == health_pb2.HealthCheckResponse.SERVING for change in changes)
         stub = retriever_pb2_grpc.RetrieverServiceStub(channel)
         with pytest.raises(grpc.RpcError) as caught:
             stub.Search(retriever_pb2.SearchRequest(query="q", knowledge_base_ids=[new_id("kb")]), timeout=10)
         assert reason_of(caught.value) == "KNOWLEDGE_BASE_NOT_FOUND"
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=30) == 0
+        assert process.wait(timeout=60) == 0
 
 
 def test_process_when_a_setting_is_wrong_then_it_ends_with_2_at_once(tmp_path: Path):
     with running(tmp_path, free_port(), PERGAMON_MAX_SEARCHES="0") as process:
-        assert process.wait(timeout=30) == 2
+        assert process.wait(timeout=60) == 2
 
 
 def reason_of(error: grpc.RpcError) -> str:
