@@ -25,6 +25,8 @@ from services.inference.types import Encoded, FloatArray, InputType, ItemOutput,
 #: Texts up to this many characters together are tokenised on the event loop: it takes less than handing it to a thread.
 _INLINE_CHARS = 4_000
 _CPU_BATCH_TOKENS, _GPU_BATCH_TOKENS = 2_048, 16_384
+#: Ordinary text has half as many characters a token or fewer: a count that tells hopeless work before it is tokenised.
+_MOST_CHARS_A_TOKEN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +166,8 @@ class InferenceEngine:
         self, texts: Sequence[str], encode: Callable[[Sequence[str]], list[Encoded | ServiceError]], chars: int,
         lane: Lane, deadline: Deadline,
     ) -> "_Ended":  # fmt: skip
-        self.batcher.admit(lane, deadline, items=len(texts))
+        least = sum(min(len(text) // _MOST_CHARS_A_TOKEN, self.card.max_tokens) for text in texts)
+        self.batcher.admit(lane, deadline, items=len(texts), tokens=least)
         started = time.perf_counter()
         encodings = encode(texts) if chars <= _INLINE_CHARS else await asyncio.to_thread(encode, texts)
         tokenize_ms = (time.perf_counter() - started) * 1000
