@@ -8,13 +8,22 @@ import numpy as np
 import pytest
 
 from services.common.clock import Deadline, FakeClock
+from services.inference.batcher import Batcher, BatcherLimits
 from services.inference.cards import ModelCard, ModelKind
 from services.inference.engine import InferenceEngine, LazyEngine
-from services.inference.errors import EmptyInput, InputTooLong, ModelInvalid, ModelNotAvailable, WrongModelKind
+from services.inference.errors import (
+    DeadlineUnreachable,
+    EmptyInput,
+    InputTooLong,
+    ModelInvalid,
+    ModelNotAvailable,
+    WrongModelKind,
+)
 from services.inference.settings import InferenceSettings
 from services.inference.store import ModelStore
+from services.inference.tokenizer import TextTokenizer
 from services.inference.types import InputType, Lane, Truncation
-from tests.helpers.inference import card, write_tiny_model
+from tests.helpers.inference import GatedBackend, card, word_tokenizer, write_tiny_model
 
 CLOCK = FakeClock()
 LONG = " ".join(f"w{i}" for i in range(70))
@@ -149,3 +158,17 @@ async def test_lazy_engine_when_first_used_by_many_then_loads_once_and_a_failure
     assert len(loads) == 2
     await lazy.aclose()
     assert not first.healthy
+
+
+async def test_embed_when_the_deadline_is_hopeless_then_refuses_before_it_tokenises():
+    class Untouched(TextTokenizer):
+        def encode(self, *_: object, **__: object) -> list:
+            raise AssertionError("tokenised what was to be refused")
+
+    backend = GatedBackend(gated=False)
+    limits = BatcherLimits(budget_tokens=64)
+    batcher = Batcher(backend, limits=limits, clock=CLOCK, known_passes=[(64, 1.0)])  # a second for 64 tokens
+    engine = InferenceEngine(backend.card, Untouched(word_tokenizer(), max_tokens=64), backend, batcher)
+    with pytest.raises(DeadlineUnreachable):
+        await engine.embed(["many words " * 100] * 64, **_how(deadline=Deadline.after(5, CLOCK)))
+    await engine.aclose()
