@@ -8,10 +8,10 @@ from pergamon.embedder.v1 import embedder_pb2_grpc as stubs
 
 from services.common.auth import Role
 from services.common.errors import ServiceError
+from services.common.ordered import in_order
 from services.common.rpc import Call, Edge, rpc
 from services.embedder.convert import embed_in, embed_out, input_type_in, item_error, model_out, texts_in
 from services.embedder.engine import EmbedderEngine
-from services.embedder.ordered import in_order
 from services.embedder.types import DataType
 
 SERVICE = pb.DESCRIPTOR.services_by_name["EmbedderService"].full_name

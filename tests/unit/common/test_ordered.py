@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from services.embedder.ordered import in_order
+from services.common.ordered import in_order
 
 
 class Source:
