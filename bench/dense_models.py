@@ -52,7 +52,7 @@ async def vectors(engine, texts, input_type):
             texts[start : start + CALL_TEXTS], input_type=input_type, truncation=Truncation.RIGHT, lane=Lane.BULK,
             deadline=Deadline.after(CALL_SECONDS, SystemClock()),
         )  # fmt: skip
-        rows.append(outcome.vectors)
+        rows.append(outcome.dense)
         truncated += sum(item.truncated for item in outcome.items)
     return np.concatenate(rows), truncated, time.perf_counter() - started
 

@@ -15,10 +15,10 @@ from services.embedder.bm25 import Bm25Encoder
 from services.embedder.models import BM25, ModelInfo, bm25_info
 from services.embedder.types import EmbedCall, EmbedReply, SparseOutput, SparseRow, TextReport, Timing
 from services.inference.cards import ModelCard
-from services.inference.engine import EmbedOutcome, ItemReport, SparseOutcome
+from services.inference.engine import EmbedOutcome, ItemReport
 from services.inference.errors import EmptyInput, WrongModelKind
 from services.inference.registry import ModelRegistry
-from services.inference.types import InputType
+from services.inference.types import InputType, Output
 
 #: Texts up to this many characters together are analysed on the event loop: less than a thread costs.
 _INLINE_CHARS = 2_000
@@ -45,7 +45,7 @@ class EmbedderEngine:
         reports = tuple(_report(dense, sparse, row) for row in range(len(call.texts)))
         return EmbedReply(
             reports=reports,
-            dense=dense.vectors if dense else None,
+            dense=dense.dense if dense else None,
             sparse=tuple(sparse.rows) if sparse else None,
             dense_model=self._registry.card(call.dense.model).name if call.dense else "",
             sparse_model=sparse.model if sparse else "",
@@ -107,8 +107,13 @@ class EmbedderEngine:
             inline = sum(map(len, call.texts)) <= _INLINE_CHARS
             return analyse() if inline else await asyncio.to_thread(analyse)
         engine = await self._registry.engine(call.sparse.model)
-        outcome = await engine.sparse(
-            call.texts, input_type=call.input_type, truncation=call.truncation, lane=call.lane, deadline=deadline
+        outcome = await engine.embed(
+            call.texts,
+            outputs=frozenset({Output.SPARSE}),
+            input_type=call.input_type,
+            truncation=call.truncation,
+            lane=call.lane,
+            deadline=deadline,
         )
         return _Sparse.learned(engine.card, outcome)
 
@@ -126,8 +131,8 @@ class _Sparse:
         self.timing = timing
 
     @classmethod
-    def learned(cls, card: ModelCard, outcome: SparseOutcome) -> "_Sparse":
-        rows = [SparseRow(indices=vector.indices, values=vector.values) for vector in outcome.vectors]
+    def learned(cls, card: ModelCard, outcome: EmbedOutcome) -> "_Sparse":
+        rows = [SparseRow(indices=vector.indices, values=vector.values) for vector in outcome.sparse or ()]
         spent = outcome.timing
         timing = Timing(tokenize_ms=spent.tokenize_ms, queue_ms=spent.queue_ms, inference_ms=spent.inference_ms)
         return cls(card.name, rows, outcome.items, [0] * len(rows), timing)

@@ -11,7 +11,7 @@ from services.inference.backend import Backend
 from services.inference.cost import CostModel
 from services.inference.errors import DeadlineUnreachable, DeviceLost, ShuttingDown
 from services.inference.queueing import Lanes, Ticket
-from services.inference.types import Encoded, ItemOutput, Lane
+from services.inference.types import Encoded, ItemOutput, Lane, Outputs
 from services.inference.worker import DeviceWorker, Pass, PassEnded, prepare
 
 _T = TypeVar("_T")
@@ -155,8 +155,10 @@ class Batcher:
                 "send less or allow more time"
             )
 
-    async def submit(self, items: Sequence[Encoded], *, lane: Lane, deadline: Deadline) -> SubmitOutcome:
-        """Run `items` and wait for all of them.
+    async def submit(
+        self, items: Sequence[Encoded], *, outputs: Outputs, lane: Lane, deadline: Deadline, client: str = ""
+    ) -> SubmitOutcome:
+        """Run `items` and wait for all of them; `client` is whose turn it is that they take.
 
         Raises `Overloaded`, `DeadlineUnreachable`, `ShuttingDown` or `DeviceLost` before any work; later failures are
         outcomes of their items. Cancelling the caller drops what has not reached the device.
@@ -168,7 +170,9 @@ class Batcher:
             done=self._loop.create_future(), deadline=deadline, submitted_at=self._clock.monotonic(), lane=lane,
             outcomes=[None] * len(items), pending=len(items),
         )  # fmt: skip
-        call.tickets = [Ticket(call=call, index=i, encoded=item, lane=lane) for i, item in enumerate(items)]
+        call.tickets = [
+            Ticket(call=call, index=i, encoded=item, outputs=outputs, lane=lane) for i, item in enumerate(items)
+        ]
         self._lanes.queues[lane].push(call.tickets)
         self._fill_slot()
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from services.inference.errors import ModelInvalid
+from services.inference.types import Output, Outputs
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -27,6 +28,13 @@ class Pooling(StrEnum):
     NONE = "NONE"
 
 
+_OUTPUT_OF_KIND = {
+    ModelKind.DENSE: Output.DENSE,
+    ModelKind.RERANKER: Output.LOGIT,
+    ModelKind.SPARSE: Output.SPARSE,
+}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelCard:
     """What is known about a model; stored beside its weights as card.json.
@@ -36,6 +44,9 @@ class ModelCard:
     prefix. `languages` are ISO 639-1 codes the model is good at; empty claims every language. A rerank logit is HIGH
     above `high_logit`, MEDIUM above `medium_logit`, else LOW. `source` says where the weights came from,
     `notes` what a user should know about them.
+    `extra_outputs` are what the model gives in the same pass beside its kind's own (BGE-M3: SPARSE, MULTI_VECTOR);
+    `multi_vector_dimensions` is the length of a token's vector there. `matryoshka_dimensions` are the shorter lengths
+    that a dense vector was trained to be cut to; empty: none is claimed.
     """
 
     name: str
@@ -50,6 +61,9 @@ class ModelCard:
     languages: tuple[str, ...] = ()
     high_logit: float = 0.5
     medium_logit: float = -1.0
+    extra_outputs: tuple[Output, ...] = ()
+    multi_vector_dimensions: int = 0
+    matryoshka_dimensions: tuple[int, ...] = ()
     licence: str = ""
     source: str = ""
     notes: str = ""
@@ -72,12 +86,23 @@ class ModelCard:
             problems.append(f"max_tokens is {self.max_tokens}, not in 8..131072")
         if (self.kind is ModelKind.DENSE) == (self.pooling is Pooling.NONE):
             problems.append(f"pooling {self.pooling} does not go with kind {self.kind}")
+        if self.extra_outputs and self.kind is not ModelKind.DENSE:
+            problems.append(f"extra_outputs do not go with kind {self.kind}")
+        if (Output.MULTI_VECTOR in self.extra_outputs) != (self.multi_vector_dimensions > 0):
+            problems.append("multi_vector_dimensions goes with the extra output MULTI_VECTOR, and is needed there")
+        if any(not 0 < cut < self.dimensions for cut in self.matryoshka_dimensions):
+            problems.append(f"matryoshka_dimensions must lie between 0 and {self.dimensions}")
         if self.medium_logit > self.high_logit:
             problems.append(f"medium_logit {self.medium_logit} is above high_logit {self.high_logit}")
         for field, value in (("sha256", self.sha256), ("tokenizer_sha256", self.tokenizer_sha256)):
             if value and not _SHA256.fullmatch(value):
                 problems.append(f"{field} is not 64 hex digits")
         return problems
+
+    @property
+    def outputs(self) -> Outputs:
+        """Everything that one pass can give."""
+        return frozenset((_OUTPUT_OF_KIND[self.kind], *self.extra_outputs))
 
     def speaks(self, language: str) -> bool:
         """Whether the card claims `language` (ISO 639-1); an unknown language ("") counts as claimed."""
@@ -112,7 +137,9 @@ def parse_card(raw: object, shown_name: str) -> ModelCard:
         values["pooling"] = Pooling(values.get("pooling", "NONE"))
         for name in ("aliases", "languages"):
             values[name] = tuple(str(v) for v in values.get(name, ()))
-        for name in ("dimensions", "max_tokens"):
+        values["extra_outputs"] = tuple(Output(v) for v in values.get("extra_outputs", ()))
+        values["matryoshka_dimensions"] = tuple(int(v) for v in values.get("matryoshka_dimensions", ()))
+        for name in ("dimensions", "max_tokens", "multi_vector_dimensions"):
             if name in values and type(values[name]) is not int:
                 raise TypeError(f"{name} must be an integer, got {values[name]!r}")
         return ModelCard(**values)

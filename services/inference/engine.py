@@ -13,20 +13,33 @@ from services.common.clock import Clock, Deadline
 from services.common.errors import ServiceError
 from services.inference.backend import Backend
 from services.inference.batcher import Batcher, BatcherLimits, BatcherObserver, SubmitOutcome
-from services.inference.cards import ModelCard, ModelKind
+from services.inference.cards import ModelCard
 from services.inference.checkpoint import TOKENIZER_FILE
 from services.inference.errors import WrongModelKind
 from services.inference.loading import check_card, load_backend, probe, warm_up
 from services.inference.settings import InferenceSettings
 from services.inference.store import ModelStore
 from services.inference.tokenizer import TextTokenizer
-from services.inference.types import Encoded, FloatArray, InputType, ItemOutput, Lane, SparseVector, Truncation
+from services.inference.types import (
+    Encoded,
+    FloatArray,
+    InputType,
+    ItemOutput,
+    Lane,
+    Output,
+    Outputs,
+    SparseVector,
+    Truncation,
+)
 
 #: Texts up to this many characters together are tokenised on the event loop: it takes less than handing it to a thread.
 _INLINE_CHARS = 4_000
 _CPU_BATCH_TOKENS, _GPU_BATCH_TOKENS = 2_048, 16_384
 #: Ordinary text has half as many characters a token or fewer: a count that tells hopeless work before it is tokenised.
 _MOST_CHARS_A_TOKEN = 8
+_DENSE, _LOGIT = frozenset({Output.DENSE}), frozenset({Output.LOGIT})
+_NOTHING = ItemOutput()
+_NO_TERMS = SparseVector(indices=np.zeros(0, np.uint32), values=np.zeros(0, np.float32))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,18 +62,15 @@ class ItemReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class EmbedOutcome:
-    """`vectors` float32 [n, dimensions], unit length, in order; zeros where the report has an error."""
+    """The outputs asked for, in the order of the texts; the others are None.
 
-    vectors: FloatArray
-    items: tuple[ItemReport, ...]
-    timing: InferenceTiming
+    `dense` float32 [n, dimensions], unit length, zeros where the report has an error. `sparse` n vectors and
+    `multi_vector` n matrices float32 [tokens, dimensions], empty there.
+    """
 
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class SparseOutcome:
-    """`vectors[i]` is empty where `items[i]` has an error."""
-
-    vectors: tuple[SparseVector, ...]
+    dense: FloatArray | None
+    sparse: tuple[SparseVector, ...] | None
+    multi_vector: tuple[FloatArray, ...] | None
     items: tuple[ItemReport, ...]
     timing: InferenceTiming
 
@@ -119,37 +129,36 @@ class InferenceEngine:
         return self.batcher.healthy
 
     async def embed(
-        self, texts: Sequence[str], *, input_type: InputType, truncation: Truncation, lane: Lane, deadline: Deadline
-    ) -> EmbedOutcome:
-        """Dense vectors of `texts`, each with the card's prefix for `input_type`."""
-        self._require(ModelKind.DENSE)
-        encode = partial(self.tokenizer.encode, prefix=self._prefix(input_type), truncation=truncation)
-        ended = await self._run(texts, encode, sum(map(len, texts)), lane, deadline)
-        vectors = np.zeros((len(texts), self.card.dimensions), np.float32)
-        for row, value in enumerate(ended.values):
-            if isinstance(value, np.ndarray):
-                vectors[row] = value
-        return EmbedOutcome(vectors=vectors, items=ended.items, timing=ended.timing)
+        self, texts: Sequence[str], *, input_type: InputType, truncation: Truncation, lane: Lane, deadline: Deadline,
+        outputs: Outputs = _DENSE, prefix: str | None = None, client: str = "",
+    ) -> EmbedOutcome:  # fmt: skip
+        """`outputs` of `texts` in one pass, each text behind `prefix`, or behind the card's for `input_type` if None.
 
-    async def sparse(
-        self, texts: Sequence[str], *, input_type: InputType, truncation: Truncation, lane: Lane, deadline: Deadline
-    ) -> SparseOutcome:
-        """Learned sparse vectors of `texts`; indices are token ids of the model's vocabulary."""
-        self._require(ModelKind.SPARSE)
-        encode = partial(self.tokenizer.encode, prefix=self._prefix(input_type), truncation=truncation)
-        ended = await self._run(texts, encode, sum(map(len, texts)), lane, deadline)
-        empty = SparseVector(indices=np.zeros(0, np.uint32), values=np.zeros(0, np.float32))
-        vectors = tuple(value if isinstance(value, SparseVector) else empty for value in ended.values)
-        return SparseOutcome(vectors=vectors, items=ended.items, timing=ended.timing)
+        Indices of sparse vectors are token ids of the model's vocabulary. Calls of different `client`s take turns.
+        """
+        self._require(outputs)
+        before = self._prefix(input_type) if prefix is None else prefix
+        encode = partial(self.tokenizer.encode, prefix=before, truncation=truncation)
+        ended = await self._run(texts, encode, sum(map(len, texts)), outputs, lane, deadline, client)
+        wants_multi = Output.MULTI_VECTOR in outputs
+        return EmbedOutcome(
+            dense=_matrix(ended.values, self.card.dimensions) if Output.DENSE in outputs else None,
+            sparse=tuple(value.sparse or _NO_TERMS for value in ended.values) if Output.SPARSE in outputs else None,
+            multi_vector=_matrices(ended.values, self.card.multi_vector_dimensions) if wants_multi else None,
+            items=ended.items,
+            timing=ended.timing,
+        )
 
     async def rerank(
-        self, query: str, passages: Sequence[str], *, truncation: Truncation, lane: Lane, deadline: Deadline
-    ) -> RerankOutcome:
+        self, query: str, passages: Sequence[str], *, truncation: Truncation, lane: Lane, deadline: Deadline,
+        client: str = "",
+    ) -> RerankOutcome:  # fmt: skip
         """Raw logits of (query, passage); truncation cuts the passage side only."""
-        self._require(ModelKind.RERANKER)
+        self._require(_LOGIT)
         encode = partial(self.tokenizer.encode_pairs, query, truncation=truncation)
-        ended = await self._run(passages, encode, sum(map(len, passages)) + len(query), lane, deadline)
-        logits = tuple(value if isinstance(value, float) else float("nan") for value in ended.values)
+        chars = sum(map(len, passages)) + len(query)
+        ended = await self._run(passages, encode, chars, _LOGIT, lane, deadline, client)
+        logits = tuple(float("nan") if value.logit is None else value.logit for value in ended.values)
         return RerankOutcome(logits=logits, items=ended.items, timing=ended.timing)
 
     async def token_ids(self, texts: Sequence[str], *, input_type: InputType) -> list[list[int]]:
@@ -164,7 +173,7 @@ class InferenceEngine:
 
     async def _run(
         self, texts: Sequence[str], encode: Callable[[Sequence[str]], list[Encoded | ServiceError]], chars: int,
-        lane: Lane, deadline: Deadline,
+        outputs: Outputs, lane: Lane, deadline: Deadline, client: str,
     ) -> "_Ended":  # fmt: skip
         least = sum(min(len(text) // _MOST_CHARS_A_TOKEN, self.card.max_tokens) for text in texts)
         self.batcher.admit(lane, deadline, items=len(texts), tokens=least)
@@ -172,23 +181,24 @@ class InferenceEngine:
         encodings = encode(texts) if chars <= _INLINE_CHARS else await asyncio.to_thread(encode, texts)
         tokenize_ms = (time.perf_counter() - started) * 1000
         good = [encoding for encoding in encodings if isinstance(encoding, Encoded)]
-        outcome = await self.batcher.submit(good, lane=lane, deadline=deadline)
+        outcome = await self.batcher.submit(good, outputs=outputs, lane=lane, deadline=deadline, client=client)
         return _joined(encodings, outcome, tokenize_ms)
 
     def _prefix(self, input_type: InputType) -> str:
         return self.card.prefix(query=input_type is InputType.QUERY)
 
-    def _require(self, kind: ModelKind) -> None:
-        if self.card.kind is not kind:
+    def _require(self, outputs: Outputs) -> None:
+        if lacking := outputs - self.card.outputs:
             raise WrongModelKind(
-                f"model {self.card.name!r} is {self.card.kind}, asked for was {kind}: name a model of that kind",
+                f"model {self.card.name!r} gives {_listed(self.card.outputs)}, asked for was {_listed(lacking)}: "
+                "name a model that gives it",
                 metadata={"model": self.card.name, "kind": str(self.card.kind)},
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Ended:
-    values: tuple[ItemOutput | None, ...]
+    values: tuple[ItemOutput, ...]
     items: tuple[ItemReport, ...]
     timing: InferenceTiming
 
@@ -196,12 +206,12 @@ class _Ended:
 def _joined(encodings: list[Encoded | ServiceError], outcome: SubmitOutcome, tokenize_ms: float) -> _Ended:
     """Put the outcomes of what reached the queue back among what did not."""
     computed = iter(outcome.outcomes)
-    values: list[ItemOutput | None] = []
+    values: list[ItemOutput] = []
     items: list[ItemReport] = []
     for encoding in encodings:
         result = next(computed) if isinstance(encoding, Encoded) else encoding
         error = result if isinstance(result, ServiceError) else None
-        values.append(None if isinstance(result, ServiceError) else result)
+        values.append(_NOTHING if isinstance(result, ServiceError) else result)
         if isinstance(encoding, Encoded):
             items.append(ItemReport(error=error, token_count=encoding.token_count, truncated=encoding.truncated))
         else:
@@ -210,6 +220,23 @@ def _joined(encodings: list[Encoded | ServiceError], outcome: SubmitOutcome, tok
         tokenize_ms=tokenize_ms, queue_ms=outcome.queue_s * 1000, inference_ms=outcome.inference_s * 1000
     )
     return _Ended(values=tuple(values), items=tuple(items), timing=timing)
+
+
+def _matrix(values: Sequence[ItemOutput], dimensions: int) -> FloatArray:
+    matrix = np.zeros((len(values), dimensions), np.float32)
+    for row, value in enumerate(values):
+        if value.dense is not None:
+            matrix[row] = value.dense
+    return matrix
+
+
+def _matrices(values: Sequence[ItemOutput], dimensions: int) -> tuple[FloatArray, ...]:
+    nothing = np.zeros((0, dimensions), np.float32)
+    return tuple(nothing if value.multi_vector is None else value.multi_vector for value in values)
+
+
+def _listed(outputs: Outputs) -> str:
+    return ", ".join(sorted(outputs))
 
 
 def limits_for(settings: InferenceSettings, *, device: str) -> BatcherLimits:

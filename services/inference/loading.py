@@ -13,7 +13,7 @@ from services.inference.checkpoint import EncoderConfig, read_config
 from services.inference.errors import ExtraNotInstalled, ModelInvalid
 from services.inference.settings import InferenceSettings
 from services.inference.tokenizer import TextTokenizer
-from services.inference.types import Encoded, Truncation
+from services.inference.types import Encoded, ItemOutput, Truncation
 from services.inference.worker import pad, split
 
 _PROBE = "The quick brown fox jumps over the lazy dog."
@@ -64,16 +64,32 @@ def probe(backend: Backend, tokenizer: TextTokenizer) -> None:
     card = backend.card
     encoded = _probe_input(tokenizer, card.kind)
     try:
-        output = backend.run(pad([encoded]))
+        output = backend.run(pad([encoded], card.outputs))
         outcome = split(output, 1)[0]
     except Exception as error:
         raise ModelInvalid(f"model {card.name!r} fails on a probe text ({type(error).__name__})") from error
     if isinstance(outcome, Exception):
         raise ModelInvalid(f"model {card.name!r} computes no finite value for a probe text; pull it again")
-    if isinstance(outcome, np.ndarray) and (
-        outcome.shape != (card.dimensions,) or abs(float(np.linalg.norm(outcome)) - 1.0) > _PROBE_TOLERANCE
-    ):
-        raise ModelInvalid(f"model {card.name!r} gives {outcome.shape} values, its card says {card.dimensions}")
+    if problem := _misfit(card, outcome, encoded.token_count):
+        raise ModelInvalid(f"model {card.name!r} {problem}; pull it again")
+
+
+def _misfit(card: ModelCard, outcome: ItemOutput, tokens: int) -> str:
+    """What of the answer does not fit the card; empty if everything does."""
+    values = outcome._asdict()
+    for output in sorted(card.outputs):
+        if values[output.lower()] is None:
+            return f"gives no {output}, which its card promises"
+    dense, multi = outcome.dense, outcome.multi_vector
+    if dense is not None and dense.shape != (card.dimensions,):
+        return f"gives {dense.shape[0]} values, its card says {card.dimensions}"
+    if dense is not None and abs(float(np.linalg.norm(dense)) - 1.0) > _PROBE_TOLERANCE:
+        return "gives a dense vector that is not of unit length"
+    if multi is not None and (multi.shape[1] != card.multi_vector_dimensions or not 0 < multi.shape[0] <= tokens):
+        return f"gives vectors {multi.shape} for {tokens} tokens, its card says {card.multi_vector_dimensions} values"
+    if outcome.sparse is not None and not len(outcome.sparse.indices):
+        return "gives no terms for a probe text"
+    return ""
 
 
 def warm_up(backend: Backend, tokenizer: TextTokenizer, budget_tokens: int) -> list[tuple[int, float]]:
@@ -85,7 +101,7 @@ def warm_up(backend: Backend, tokenizer: TextTokenizer, budget_tokens: int) -> l
     measured: list[tuple[int, float]] = []
     for share in (64, 8, 2):
         size = max(1, budget_tokens // share // encoded.token_count)
-        batch = pad([encoded] * size)
+        batch = pad([encoded] * size, backend.card.outputs)
         backend.run(batch)
         started = time.perf_counter()
         backend.run(batch)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
 
-from services.inference.types import Encoded, Lane
+from services.inference.types import Encoded, Lane, Outputs
 
 #: How many waiting items, oldest first, are looked at to find company of like length for the oldest.
 WINDOW_ITEMS = 512
@@ -17,6 +17,7 @@ class Ticket:
     call: object
     index: int
     encoded: Encoded
+    outputs: Outputs
     lane: Lane
     tokens: int = field(init=False)
 

@@ -116,23 +116,19 @@ class ModelRegistry:
         """A forward pass with a result. A full queue says that the device is busy, not that it is lost."""
         deadline = Deadline.after(_PROBE_TIMEOUT_S, self._clock)
         try:
-            match engine.card.kind:
-                case ModelKind.DENSE:
-                    ask = engine.embed
-                case ModelKind.SPARSE:
-                    ask = engine.sparse
-                case ModelKind.RERANKER:
-                    outcome = await engine.rerank(
-                        _PROBE, [_PROBE], truncation=Truncation.RIGHT, lane=Lane.INTERACTIVE, deadline=deadline
-                    )
-                    return outcome.items[0].error is None
-            outcome = await ask(
-                [_PROBE],
-                input_type=InputType.QUERY,
-                truncation=Truncation.RIGHT,
-                lane=Lane.INTERACTIVE,
-                deadline=deadline,
-            )
+            if engine.card.kind is ModelKind.RERANKER:
+                outcome = await engine.rerank(
+                    _PROBE, [_PROBE], truncation=Truncation.RIGHT, lane=Lane.INTERACTIVE, deadline=deadline
+                )
+            else:
+                outcome = await engine.embed(
+                    [_PROBE],
+                    outputs=engine.card.outputs,
+                    input_type=InputType.QUERY,
+                    truncation=Truncation.RIGHT,
+                    lane=Lane.INTERACTIVE,
+                    deadline=deadline,
+                )
         except (Overloaded, DeadlineUnreachable):
             return engine.healthy
         except ServiceError:

@@ -63,6 +63,28 @@ class TextTokenizer:
                 out[i] = self._cut_single(prefix, text, truncation)
         return out
 
+    @property
+    def max_query_tokens(self) -> int:
+        """What a query may take of a pair: half of it, special tokens left out of account."""
+        return (self.max_tokens - self._pair_specials) // 2
+
+    def fit_query(self, query: str, *, cut: bool) -> tuple[str, bool]:
+        """The query with at most `max_query_tokens`, and whether its end had to be cut for that.
+
+        The text that is left has the tokens that were kept: no token is cut apart. Raises InputTooLong where it would have
+        to be cut and `cut` is off.
+        """
+        most = self.max_query_tokens
+        text, was_capped = _capped(query.strip(), most * CHARS_PER_TOKEN_MAX, Truncation.RIGHT)
+        tokens = len(self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
+        if tokens <= most and not was_capped:
+            return query, False
+        if not cut:
+            raise self._query_too_long(len(query), None if was_capped else tokens)
+        if tokens > most:
+            text = text[: _end_kept(self._tokenizer.encode(text, add_special_tokens=False).offsets, most)]
+        return text, True
+
     def encode_pairs(
         self, query: str, passages: Sequence[str], *, truncation: Truncation = Truncation.FAIL
     ) -> list[Encoded | ServiceError]:
@@ -93,9 +115,7 @@ class TextTokenizer:
         return out
 
     def _cap(self, text: str, truncation: Truncation) -> tuple[str, bool]:
-        if len(text) <= self._max_chars:
-            return text, False
-        return (text[-self._max_chars :] if truncation is Truncation.LEFT else text[: self._max_chars]), True
+        return _capped(text, self._max_chars, truncation)
 
     def _cut_single(self, prefix: str, text: str, truncation: Truncation) -> Encoded:
         """Cut the tokens of the text; those of the prefix stay, whichever end is cut."""
@@ -117,6 +137,29 @@ class TextTokenizer:
             "shorten it or ask for truncation",
             metadata={"max_tokens": str(self.max_tokens)} | ({} if tokens is None else {"token_count": str(tokens)}),
         )
+
+    def _query_too_long(self, chars: int, tokens: int | None) -> InputTooLong:
+        most = self.max_query_tokens
+        size = f"{tokens} tokens" if tokens is not None else f"{chars} characters"
+        return InputTooLong(
+            f"the query has {size}; it may have {most} tokens, half of the model's input, and at most "
+            f"{most * CHARS_PER_TOKEN_MAX} characters: shorten it or let it be cut",
+            metadata={"max_tokens": str(most)} | ({} if tokens is None else {"token_count": str(tokens)}),
+        )
+
+
+def _capped(text: str, chars: int, truncation: Truncation) -> tuple[str, bool]:
+    if len(text) <= chars:
+        return text, False
+    return (text[-chars:] if truncation is Truncation.LEFT else text[:chars]), True
+
+
+def _end_kept(spans: Sequence[tuple[int, int]], most: int) -> int:
+    """Where a text ends of which `most` tokens are kept, fewer where the next one begins inside the last one."""
+    kept = most
+    while kept > 1 and spans[kept][0] < spans[kept - 1][1]:
+        kept -= 1
+    return spans[kept - 1][1]
 
 
 def _is_blank(text: str) -> bool:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,18 @@ class Lane(StrEnum):
     BULK = "BULK"
 
 
+class Output(StrEnum):
+    """What a model computes for a text: one vector, weights of terms, a vector a token, or a score of a pair."""
+
+    DENSE = "DENSE"
+    SPARSE = "SPARSE"
+    MULTI_VECTOR = "MULTI_VECTOR"
+    LOGIT = "LOGIT"
+
+
+Outputs: TypeAlias = frozenset[Output]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Encoded:
     """One text (or pair) as the model sees it, special tokens included.
@@ -52,11 +64,15 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TokenBatch:
-    """The input of one forward pass: int32 [n, t] each, padded on the right; `mask` is 1 on real tokens."""
+    """The input of one forward pass: int32 [n, t] each, padded on the right; `mask` is 1 on real tokens.
+
+    `outputs` is what is wanted of it, some or all of what the model gives.
+    """
 
     ids: IntArray
     mask: IntArray
     type_ids: IntArray
+    outputs: Outputs
 
     @property
     def size(self) -> int:
@@ -77,16 +93,23 @@ class SparseVector:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class BatchOutput:
-    """What one pass over n texts gives; exactly the outputs of the model's kind are set.
+    """What one pass over n texts gives; at least the outputs that were wanted are set.
 
-    `dense` float32 [n, dimensions], pooled, unit length. `sparse` n vectors. `logits` float32 [n].
-    A row that the model could not compute holds NaN; the batcher turns it into an error of that item.
+    `dense` float32 [n, dimensions], pooled, unit length. `sparse` n vectors. `multi_vector` n matrices float32
+    [tokens of the text, dimensions], rows of unit length, special tokens included as far as the model scores them.
+    `logits` float32 [n]. A row that the model could not compute holds NaN; the batcher makes it an error of that item.
     """
 
     dense: FloatArray | None = None
     sparse: tuple[SparseVector, ...] | None = None
+    multi_vector: tuple[FloatArray, ...] | None = None
     logits: FloatArray | None = None
 
 
-#: What one item yields: a dense row, a sparse vector or a logit, by the kind of the model.
-ItemOutput: TypeAlias = FloatArray | SparseVector | float
+class ItemOutput(NamedTuple):
+    """What one item yields; at least the outputs that were wanted of it are set."""
+
+    dense: FloatArray | None = None
+    sparse: SparseVector | None = None
+    multi_vector: FloatArray | None = None
+    logit: float | None = None

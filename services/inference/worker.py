@@ -11,7 +11,7 @@ from services.common.errors import ServiceError
 from services.inference.backend import Backend
 from services.inference.errors import DeviceLost, InferenceFailed
 from services.inference.queueing import Ticket
-from services.inference.types import BatchOutput, Encoded, ItemOutput, Lane, TokenBatch
+from services.inference.types import BatchOutput, Encoded, ItemOutput, Lane, Output, Outputs, TokenBatch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,7 +36,7 @@ class PassEnded:
     clean: bool
 
 
-def pad(items: list[Encoded]) -> TokenBatch:
+def pad(items: list[Encoded], outputs: Outputs) -> TokenBatch:
     """Items side by side, padded on the right with zeros (the mask hides them)."""
     longest = max(item.token_count for item in items)
     ids, mask, type_ids = np.zeros((3, len(items), longest), np.int32)
@@ -44,11 +44,12 @@ def pad(items: list[Encoded]) -> TokenBatch:
         ids[row, : item.token_count] = item.ids
         mask[row, : item.token_count] = 1
         type_ids[row, : item.token_count] = item.type_ids
-    return TokenBatch(ids=ids, mask=mask, type_ids=type_ids)
+    return TokenBatch(ids=ids, mask=mask, type_ids=type_ids, outputs=outputs)
 
 
 def prepare(tickets: list[Ticket]) -> Pass:
-    return Pass(tickets=tuple(tickets), batch=pad([ticket.encoded for ticket in tickets]))
+    outputs = frozenset[Output]().union(*{ticket.outputs for ticket in tickets})
+    return Pass(tickets=tuple(tickets), batch=pad([ticket.encoded for ticket in tickets], outputs))
 
 
 class DeviceWorker:
@@ -118,11 +119,11 @@ class DeviceWorker:
             outcomes = split(self._backend.run(work.batch), work.batch.size)
             clean = True
         except Exception as error:
-            outcomes = self._isolate([ticket.encoded for ticket in work.tickets], error)
+            outcomes = self._isolate([ticket.encoded for ticket in work.tickets], work.batch.outputs, error)
             clean = False
         return PassEnded(work=work, outcomes=tuple(outcomes), seconds=time.perf_counter() - started, clean=clean)
 
-    def _isolate(self, items: list[Encoded], error: Exception) -> list[ItemOutput | ServiceError]:
+    def _isolate(self, items: list[Encoded], outputs: Outputs, error: Exception) -> list[ItemOutput | ServiceError]:
         """Run the halves of a failed pass, down to single items, so that only the culprit fails."""
         if isinstance(error, DeviceLost):
             return [error] * len(items)
@@ -132,25 +133,44 @@ class DeviceWorker:
         out: list[ItemOutput | ServiceError] = []
         for half in (items[:middle], items[middle:]):
             try:
-                out.extend(split(self._backend.run(pad(half)), len(half)))
+                out.extend(split(self._backend.run(pad(half, outputs)), len(half)))
             except Exception as failure:
-                out.extend(self._isolate(half, failure))
+                out.extend(self._isolate(half, outputs, failure))
         return out
 
 
 def split(output: BatchOutput, size: int) -> list[ItemOutput | ServiceError]:
-    """One outcome per row; a row that is not finite, or a dense row without a direction, is an `InferenceFailed`."""
-    rows: list[ItemOutput | ServiceError] = []
+    """One outcome per row; a row that is not finite, or a dense row without a direction, is an `InferenceFailed`.
+
+    Raises `InferenceFailed` for the pass when an output has another number of rows.
+    """
+    columns = (output.dense, output.sparse, output.multi_vector, output.logits)
+    for column in columns:
+        if column is not None and len(column) != size:
+            raise InferenceFailed(f"the backend gave {len(column)} rows for {size} items")
+    if all(column is None for column in columns):
+        raise InferenceFailed("the backend gave nothing")
+    good = np.ones(size, np.bool_)
     if output.dense is not None:
-        good = np.isfinite(output.dense).all(axis=1) & (np.abs(output.dense).max(axis=1, initial=0.0) > 0.0)
-        rows = [row if ok else _not_finite() for row, ok in zip(output.dense, good, strict=True)]
-    elif output.logits is not None:
-        rows = [float(logit) if np.isfinite(logit) else _not_finite() for logit in output.logits]
-    elif output.sparse is not None:
-        rows = [vector if np.isfinite(vector.values).all() else _not_finite() for vector in output.sparse]
-    if len(rows) != size:
-        raise InferenceFailed(f"the backend gave {len(rows)} rows for {size} items")
-    return rows
+        good &= np.isfinite(output.dense).all(axis=1) & (np.abs(output.dense).max(axis=1, initial=0.0) > 0.0)
+    if output.logits is not None:
+        good &= np.isfinite(output.logits)
+    if output.sparse is not None:
+        good &= [bool(np.isfinite(vector.values).all()) for vector in output.sparse]
+    if output.multi_vector is not None:
+        good &= [bool(np.isfinite(matrix).all()) for matrix in output.multi_vector]
+    logits = None if output.logits is None else output.logits.tolist()
+    return [
+        ItemOutput(
+            None if output.dense is None else output.dense[row],
+            None if output.sparse is None else output.sparse[row],
+            None if output.multi_vector is None else output.multi_vector[row],
+            None if logits is None else logits[row],
+        )
+        if ok
+        else _not_finite()
+        for row, ok in enumerate(good.tolist())
+    ]
 
 
 def _not_finite() -> InferenceFailed:

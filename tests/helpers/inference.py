@@ -12,10 +12,11 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from services.inference.backends.fake import FakeBackend
 from services.inference.cards import ModelCard, ModelKind, Pooling
-from services.inference.types import BatchOutput, Encoded, TokenBatch
+from services.inference.types import BatchOutput, Encoded, Output, TokenBatch
 
 WORDS = tuple(f"w{i}" for i in range(90))
 _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+DENSE = frozenset({Output.DENSE})
 VOCABULARY = len(_SPECIALS) + len(WORDS)
 HIDDEN, HEADS, INNER, LAYERS, POSITIONS = 32, 4, 48, 2, 66
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 import numpy as np
 
 from services.inference.backends.rows import unit_rows
-from services.inference.cards import ModelCard, ModelKind
-from services.inference.types import BatchOutput, SparseVector, TokenBatch
+from services.inference.cards import ModelCard
+from services.inference.types import BatchOutput, Output, SparseVector, TokenBatch
 
 
 class FakeBackend:
@@ -23,15 +23,21 @@ class FakeBackend:
         if self._before_run is not None:
             self._before_run(batch)
         seeds = [_seed(row[keep == 1]) for row, keep in zip(batch.ids, batch.mask, strict=True)]
-        match self.card.kind:
-            case ModelKind.DENSE:
-                rows = np.stack([_normal(seed, self.card.dimensions) for seed in seeds])
-                return BatchOutput(dense=unit_rows(rows))
-            case ModelKind.RERANKER:
-                return BatchOutput(logits=np.array([_normal(seed, 1)[0] * 4 for seed in seeds], np.float32))
-            case ModelKind.SPARSE:
-                rows_of_ids = (row[keep == 1] for row, keep in zip(batch.ids, batch.mask, strict=True))
-                return BatchOutput(sparse=tuple(_terms(ids, self.card.dimensions) for ids in rows_of_ids))
+        dense = sparse = multi_vector = logits = None
+        if Output.DENSE in batch.outputs:
+            dense = unit_rows(np.stack([_normal(seed, self.card.dimensions) for seed in seeds]))
+        if Output.SPARSE in batch.outputs:
+            rows = (row[keep == 1] for row, keep in zip(batch.ids, batch.mask, strict=True))
+            sparse = tuple(_terms(ids) for ids in rows)
+        if Output.MULTI_VECTOR in batch.outputs:
+            lengths = batch.mask.sum(axis=1).tolist()
+            wide = self.card.multi_vector_dimensions
+            multi_vector = tuple(
+                unit_rows(_normal(seed, n * wide).reshape(n, wide)) for seed, n in zip(seeds, lengths, strict=True)
+            )
+        if Output.LOGIT in batch.outputs:
+            logits = np.array([_normal(seed, 1)[0] * 4 for seed in seeds], np.float32)
+        return BatchOutput(dense=dense, sparse=sparse, multi_vector=multi_vector, logits=logits)
 
     def close(self) -> None:
         self.closed = True
@@ -45,6 +51,6 @@ def _normal(seed: int, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.flo
     return np.random.default_rng(seed).standard_normal(size, np.float32)
 
 
-def _terms(ids: np.ndarray[tuple[int, ...], np.dtype[np.int32]], vocabulary: int) -> SparseVector:
-    indices, counts = np.unique(ids % vocabulary, return_counts=True)
+def _terms(ids: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> SparseVector:
+    indices, counts = np.unique(ids, return_counts=True)
     return SparseVector(indices=indices.astype(np.uint32), values=np.log1p(counts).astype(np.float32))

@@ -83,8 +83,8 @@ def _close(a: np.ndarray, b: np.ndarray, model: ModelCard) -> bool:
     return bool((_cosines(a, b) >= 0.9999).all())
 
 
-def test_run_when_given_texts_of_many_lengths_then_rows_have_the_promised_form(backend: Backend):
-    output = backend.run(pad(TEXTS))
+def test_run_when_given_texts_of_many_lengths_then_rows_have_the_promised_form(backend: Backend, model: ModelCard):
+    output = backend.run(pad(TEXTS, model.outputs))
     rows = _rows(output)
     assert np.isfinite(rows).all()
     assert rows.dtype == np.float32
@@ -99,14 +99,14 @@ def test_run_when_given_texts_of_many_lengths_then_rows_have_the_promised_form(b
 
 
 def test_run_when_a_text_is_alone_or_in_a_batch_then_its_row_is_the_same(backend: Backend, model: ModelCard):
-    together = _rows(backend.run(pad(TEXTS)))
-    alone = np.concatenate([_rows(backend.run(pad([text]))) for text in TEXTS])
+    together = _rows(backend.run(pad(TEXTS, model.outputs)))
+    alone = np.concatenate([_rows(backend.run(pad([text], model.outputs))) for text in TEXTS])
     assert _close(together, alone, model)
 
 
 def test_run_when_the_batch_is_reversed_then_so_are_the_rows(backend: Backend, model: ModelCard):
-    forward = _rows(backend.run(pad(TEXTS)))
-    backward = _rows(backend.run(pad(TEXTS[::-1])))
+    forward = _rows(backend.run(pad(TEXTS, model.outputs)))
+    backward = _rows(backend.run(pad(TEXTS[::-1], model.outputs)))
     assert _close(forward, backward[::-1], model)
     if model.kind is not ModelKind.RERANKER:
         assert _cosines(forward, backward).min() < 0.9999  # the texts do differ
@@ -116,8 +116,8 @@ def test_run_when_the_batch_is_reversed_then_so_are_the_rows(backend: Backend, m
 def test_openvino_when_run_in_f32_then_agrees_with_transformers(model: ModelCard, tmp_path: Path):
     write_tiny_model(tmp_path, model)
     typed = [Encoded(ids=t.ids, type_ids=(np.arange(t.token_count) > 4).astype(np.int32)) for t in TEXTS]
-    ours = _rows(_openvino(tmp_path, model).run(pad(typed)))
-    theirs = _rows(_torch(tmp_path, model).run(pad(typed)))
+    ours = _rows(_openvino(tmp_path, model).run(pad(typed, model.outputs)))
+    theirs = _rows(_torch(tmp_path, model).run(pad(typed, model.outputs)))
     assert np.allclose(ours, theirs, atol=2e-5)
 
 

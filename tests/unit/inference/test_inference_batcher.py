@@ -14,8 +14,8 @@ from services.common.clock import Deadline, FakeClock
 from services.common.errors import DeadlineExceeded, Overloaded, Reason, ServiceError
 from services.inference.batcher import Batcher, BatcherLimits, ItemEnd, SubmitOutcome
 from services.inference.errors import DeadlineUnreachable, DeviceLost, InferenceFailed, ShuttingDown
-from services.inference.types import Encoded, Lane
-from tests.helpers.inference import GatedBackend, encoded, of_length
+from services.inference.types import Encoded, FloatArray, ItemOutput, Lane
+from tests.helpers.inference import DENSE, GatedBackend, encoded, of_length
 
 LIMITS = BatcherLimits(budget_tokens=64, max_batch_items=8, close_timeout_seconds=5)
 POISON, BLANK = 60, 61
@@ -50,7 +50,7 @@ class Bench:
 
     def submit(self, *items: Encoded, lane: Lane = Lane.INTERACTIVE, seconds: float = 60) -> Awaitable[SubmitOutcome]:
         deadline = Deadline.after(seconds, self.clock)
-        return asyncio.ensure_future(self.batcher.submit(items, lane=lane, deadline=deadline))
+        return asyncio.ensure_future(self.batcher.submit(items, outputs=DENSE, lane=lane, deadline=deadline))
 
     async def running(self, *items: Encoded, **how: Any) -> "asyncio.Future[SubmitOutcome]":
         """Submit and wait until the device has it in hand."""
@@ -79,7 +79,13 @@ async def settle() -> None:
 
 
 def _is_row(outcome: object) -> bool:
-    return isinstance(outcome, np.ndarray) and abs(float(np.linalg.norm(outcome)) - 1) < 1e-4
+    return isinstance(outcome, ItemOutput) and abs(float(np.linalg.norm(_row(outcome))) - 1) < 1e-4
+
+
+def _row(outcome: object) -> FloatArray:
+    assert isinstance(outcome, ItemOutput)
+    assert outcome.dense is not None
+    return outcome.dense
 
 
 async def test_submit_when_the_device_is_idle_then_goes_at_once():
@@ -95,8 +101,7 @@ async def test_submit_when_items_differ_in_length_then_outcomes_keep_the_order_o
         together = await b.submit(*items)
         for item, row in zip(items, together.outcomes, strict=True):
             alone = await b.submit(item)
-            assert isinstance(row, np.ndarray)
-            assert np.array_equal(row, alone.outcomes[0])
+            assert np.array_equal(_row(row), _row(alone.outcomes[0]))
 
 
 async def test_submit_when_the_device_is_busy_then_waiting_calls_share_the_next_pass():

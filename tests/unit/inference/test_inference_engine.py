@@ -22,7 +22,7 @@ from services.inference.errors import (
 from services.inference.settings import InferenceSettings
 from services.inference.store import ModelStore
 from services.inference.tokenizer import TextTokenizer
-from services.inference.types import InputType, Lane, Truncation
+from services.inference.types import InputType, Lane, Output, Truncation
 from tests.helpers.inference import GatedBackend, card, word_tokenizer, write_tiny_model
 
 CLOCK = FakeClock()
@@ -58,16 +58,16 @@ async def test_embed_when_some_texts_are_bad_then_the_others_have_vectors_in_ord
     outcome = await dense.embed(["w1 w2", " ", LONG, "w3"], **_how())
     assert [type(item.error) for item in outcome.items] == [type(None), EmptyInput, InputTooLong, type(None)]
     assert [item.token_count for item in outcome.items] == [5, 0, 0, 4]
-    assert np.allclose(np.linalg.norm(outcome.vectors, axis=1), [1, 0, 0, 1], atol=1e-4)
+    assert np.allclose(np.linalg.norm(outcome.dense, axis=1), [1, 0, 0, 1], atol=1e-4)
     alone = await dense.embed(["w3"], **_how())
-    assert outcome.vectors[3] @ alone.vectors[0] > 0.9999
-    assert outcome.vectors[0] @ alone.vectors[0] < 0.9999
+    assert outcome.dense[3] @ alone.dense[0] > 0.9999
+    assert outcome.dense[0] @ alone.dense[0] < 0.9999
 
 
 async def test_embed_when_the_input_type_differs_then_so_does_the_vector(dense: InferenceEngine):
     query = await dense.embed(["w1"], **_how(input_type=InputType.QUERY))
     passage = await dense.embed(["w1"], **_how())
-    assert query.vectors[0] @ passage.vectors[0] < 0.9999
+    assert query.dense[0] @ passage.dense[0] < 0.9999
 
 
 async def test_embed_when_asked_to_cut_then_says_what_was_cut(dense: InferenceEngine):
@@ -79,12 +79,12 @@ async def test_embed_when_called_by_many_then_each_gets_its_own(dense: Inference
     texts = [f"w{i} w{i + 1}" for i in range(30)]
     calls = await asyncio.gather(*(dense.embed([text], **_how()) for text in texts))
     together = await dense.embed(texts, **_how(lane=Lane.BULK))
-    for call, row in zip(calls, together.vectors, strict=True):
-        assert call.vectors[0] @ row > 0.9999
+    for call, row in zip(calls, together.dense, strict=True):
+        assert call.dense[0] @ row > 0.9999
 
 
 async def test_embed_when_there_are_no_texts_then_an_empty_answer(dense: InferenceEngine):
-    assert (await dense.embed([], **_how())).vectors.shape == (0, 32)
+    assert (await dense.embed([], **_how())).dense.shape == (0, 32)
 
 
 async def test_rerank_when_asked_of_a_dense_model_then_wrong_model_kind(dense: InferenceEngine):
@@ -112,10 +112,10 @@ async def test_rerank_when_a_passage_is_blank_then_the_others_have_logits(tmp_pa
 
 async def test_sparse_when_texts_differ_then_so_do_their_terms(tmp_path: Path):
     engine = await _load(tmp_path, card(ModelKind.SPARSE), "openvino")
-    outcome = await engine.sparse(["w1 w2", " ", "w40"], **_how())
+    outcome = await engine.embed(["w1 w2", " ", "w40"], outputs=frozenset({Output.SPARSE}), **_how())
     await engine.aclose()
-    assert [len(v.indices) > 0 for v in outcome.vectors] == [True, False, True]
-    assert outcome.vectors[0].values.sum() != outcome.vectors[2].values.sum()
+    assert [len(v.indices) > 0 for v in outcome.sparse] == [True, False, True]
+    assert outcome.sparse[0].values.sum() != outcome.sparse[2].values.sum()
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from services.inference.cost import CostModel
 from services.inference.queueing import LaneQueue, Lanes, Ticket, cut
 from services.inference.types import Lane
-from tests.helpers.inference import of_length
+from tests.helpers.inference import DENSE, of_length
 
 BUDGET, MAX_ITEMS = 128, 8
 LENGTHS = st.lists(st.integers(3, 200), min_size=1, max_size=60)
 
 
 def _tickets(lengths: list[int], lane: Lane = Lane.BULK) -> list[Ticket]:
-    return [Ticket(call=None, index=i, encoded=of_length(n), lane=lane) for i, n in enumerate(lengths)]
+    return [Ticket(call=None, index=i, encoded=of_length(n), outputs=DENSE, lane=lane) for i, n in enumerate(lengths)]
 
 
 def _drain(queue: LaneQueue) -> list[list[Ticket]]:
