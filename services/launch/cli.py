@@ -7,7 +7,14 @@ import click
 from pergamon.client import PergamonError
 
 from services.common.errors import ServiceError
-from services.launch import commands_documents, commands_eval, commands_models, commands_search, commands_up
+from services.launch import (
+    commands_bench,
+    commands_documents,
+    commands_eval,
+    commands_models,
+    commands_search,
+    commands_up,
+)
 from services.launch.output import errors
 from services.launch.session import Options
 
@@ -31,6 +38,7 @@ commands_models.register(cli)
 commands_documents.register(cli)
 commands_search.register(cli)
 commands_eval.register(cli)
+commands_bench.register(cli)
 
 
 def main() -> None:

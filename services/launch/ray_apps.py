@@ -23,7 +23,7 @@ from services.embedder.settings import EmbedderSettings
 from services.ingestor import standalone as ingestor_alone
 from services.ingestor.settings import IngestorSettings
 from services.launch.ray_replica import Replica, calls_of
-from services.launch.ray_scaling import IngestorScaling, RetrieverScaling, Scaling
+from services.launch.ray_scaling import InferenceScaling, IngestorScaling, RetrieverScaling, Scaling
 from services.reranker import standalone as reranker_alone
 from services.reranker.settings import RerankerSettings
 from services.retriever import standalone as retriever_alone
@@ -51,7 +51,7 @@ class StreamEnd:
 
 
 #: With direct ingress there is no proxy, and what the context holds at the end is sent.
-_END_OF_STREAM = None if RAY_SERVE_ENABLE_DIRECT_INGRESS else StreamEnd
+END_OF_STREAM = None if RAY_SERVE_ENABLE_DIRECT_INGRESS else StreamEnd
 
 
 def local_rank() -> int:
@@ -59,17 +59,17 @@ def local_rank() -> int:
     return serve.get_replica_context().rank.local_rank
 
 
-@calls_of(embedder_pb2.DESCRIPTOR.services_by_name["EmbedderService"], end_of_stream=_END_OF_STREAM)
+@calls_of(embedder_pb2.DESCRIPTOR.services_by_name["EmbedderService"], end_of_stream=END_OF_STREAM)
 class EmbedderReplica(Replica[EmbedderSettings]):
     read_settings, open_app = EmbedderSettings, embedder_alone.opened
 
 
-@calls_of(reranker_pb2.DESCRIPTOR.services_by_name["RerankerService"], end_of_stream=_END_OF_STREAM)
+@calls_of(reranker_pb2.DESCRIPTOR.services_by_name["RerankerService"], end_of_stream=END_OF_STREAM)
 class RerankerReplica(Replica[RerankerSettings]):
     read_settings, open_app = RerankerSettings, reranker_alone.opened
 
 
-@calls_of(retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"], end_of_stream=_END_OF_STREAM)
+@calls_of(retriever_pb2.DESCRIPTOR.services_by_name["RetrieverService"], end_of_stream=END_OF_STREAM)
 class RetrieverReplica(Replica[RetrieverSettings]):
     read_settings, open_app = RetrieverSettings, retriever_alone.opened
 
@@ -78,29 +78,30 @@ class RetrieverReplica(Replica[RetrieverSettings]):
     knowledge_base_pb2.DESCRIPTOR.services_by_name["KnowledgeBaseService"],
     document_pb2.DESCRIPTOR.services_by_name["DocumentService"],
     job_pb2.DESCRIPTOR.services_by_name["JobService"],
-    end_of_stream=_END_OF_STREAM,
+    end_of_stream=END_OF_STREAM,
 )
 class IngestorReplica(Replica[IngestorSettings]):
     read_settings, open_app = IngestorSettings, ingestor_alone.opened
 
 
-def embedder(scaling: Scaling) -> serve.Application:
-    return _application("embedder", EmbedderReplica, scaling)
+def embedder(scaling: InferenceScaling) -> serve.Application:
+    return application("embedder", EmbedderReplica, scaling)
 
 
-def reranker(scaling: Scaling) -> serve.Application:
-    return _application("reranker", RerankerReplica, scaling)
+def reranker(scaling: InferenceScaling) -> serve.Application:
+    return application("reranker", RerankerReplica, scaling)
 
 
 def retriever(scaling: RetrieverScaling) -> serve.Application:
-    return _application("retriever", RetrieverReplica, scaling)
+    return application("retriever", RetrieverReplica, scaling)
 
 
 def ingestor(scaling: IngestorScaling) -> serve.Application:
-    return _application("ingestor", IngestorReplica, scaling)
+    return application("ingestor", IngestorReplica, scaling)
 
 
-def _application(name: str, replica: type[Replica[Any]], scaling: Scaling) -> serve.Application:
+def application(name: str, replica: type[Replica[Any]], scaling: Scaling) -> serve.Application:
+    """The replicas of one service, with one deployment called `name`."""
     limits = replica.read_settings(host="127.0.0.1")
     deployment = serve.deployment(
         name=name,
@@ -110,6 +111,7 @@ def _application(name: str, replica: type[Replica[Any]], scaling: Scaling) -> se
         health_check_timeout_s=limits.health_interval_s * 4,
         graceful_shutdown_timeout_s=limits.drain_seconds + _SECONDS_TO_CLOSE,
         graceful_shutdown_wait_loop_s=1.0,
+        logging_config={"enable_access_log": False},  # calls are counted and timed at the services' own edge
         **scaling.of_deployment(),
     )(replica)
     return deployment.bind(local_rank)

@@ -16,6 +16,7 @@ from services.common.main import OpenApp, edge_of, without_values
 from services.common.rpc import Edge
 from services.common.server import App
 from services.common.settings import ServerSettings
+from services.launch.ray_load import ReplicaLoad
 
 #: Serve's gRPC proxy has no choice of address: it listens on every interface.
 EVERY_INTERFACE = "0.0.0.0"  # noqa: S104
@@ -42,8 +43,8 @@ EndOfStream = Callable[[Any], Any] | None
 class Replica(Generic[Settings]):
     """One replica of a service. Subclasses name its settings and how it is opened, and `calls_of` gives them methods.
 
-    Serve awaits `__init__` before it sends calls, calls `check_health` regularly, and awaits `__del__` when the calls
-    in work have ended.
+    Serve awaits `__init__` before it sends calls, calls `check_health` and `record_autoscaling_stats` regularly, and
+    awaits `__del__` when the calls in work have ended.
     """
 
     read_settings: ClassVar[Callable[..., Any]]
@@ -61,6 +62,7 @@ class Replica(Generic[Settings]):
         settings, edge = self._prepared()
         self._health_timeout_s = settings.health_interval_s
         self._edge = edge
+        self._load = ReplicaLoad(edge.metrics, edge.clock)
         self._app: App = await self._closing.enter_async_context(type(self).open_app(settings, edge))
         self._closing.push_async_callback(self._app.aclose)
         await self._app.start()
@@ -73,6 +75,10 @@ class Replica(Generic[Settings]):
         for binding in self._app.bindings:
             if not await asyncio.wait_for(binding.ready(), self._health_timeout_s):
                 raise RuntimeError(f"{binding.name} is not ready")
+
+    def record_autoscaling_stats(self) -> dict[str, float]:
+        """What the scaling policy goes by; nothing of a service without models, which is scaled by calls."""
+        return self._load.read()
 
     async def __del__(self) -> None:
         closing = getattr(self, "_closing", None)
