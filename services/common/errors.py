@@ -45,6 +45,7 @@ class Reason(Enum):
     MODEL_NOT_AVAILABLE = (grpc.StatusCode.FAILED_PRECONDITION, "The model's weights are not on this machine.")
     MODEL_INVALID = (grpc.StatusCode.FAILED_PRECONDITION, "The model's files fail the integrity checks.")
     WRONG_MODEL_KIND = (grpc.StatusCode.FAILED_PRECONDITION, "The model does not produce what was asked of it.")
+    LANGUAGE_NOT_SUPPORTED = (grpc.StatusCode.FAILED_PRECONDITION, "The model is not made for the language named.")
     IMMUTABLE_FIELD = (grpc.StatusCode.FAILED_PRECONDITION, "The field cannot change after creation.")
     EXTRA_NOT_INSTALLED = (grpc.StatusCode.FAILED_PRECONDITION, "The feature needs an optional dependency.")
     INFERENCE_FAILED = (grpc.StatusCode.INTERNAL, "The model failed on this input, or produced no finite value.")

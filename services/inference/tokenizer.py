@@ -71,14 +71,14 @@ class TextTokenizer:
     def fit_query(self, query: str, *, cut: bool) -> tuple[str, bool]:
         """The query with at most `max_query_tokens`, and whether its end had to be cut for that.
 
-        The text that is left has the tokens that were kept: no token is cut apart. Raises InputTooLong where it would have
-        to be cut and `cut` is off.
+        The text that is left has the tokens that were kept: no token is cut apart. Raises InputTooLong where it would
+        have to be cut and `cut` is off.
         """
         most = self.max_query_tokens
         text, was_capped = _capped(query.strip(), most * CHARS_PER_TOKEN_MAX, Truncation.RIGHT)
         tokens = len(self._tokenizer.encode_batch_fast([text], add_special_tokens=False)[0].ids)
         if tokens <= most and not was_capped:
-            return query, False
+            return (query if len(query) <= self._max_chars else text), False
         if not cut:
             raise self._query_too_long(len(query), None if was_capped else tokens)
         if tokens > most:

@@ -1,17 +1,32 @@
 """The reranker's messages between the wire and the inside."""
 
+import re
+
 from pergamon.reranker.v1 import reranker_pb2 as pb
 from pergamon.type.v1 import model_pb2
 from pergamon.type.v1.item_error_pb2 import ItemError
 
-from services.common.errors import FieldViolation, InvalidRequest, Reason
+from services.common.errors import FieldViolation, InvalidRequest, Reason, ServiceError
 from services.common.status import code_number, shown
 from services.common.validation import Violations
 from services.domain.scores import RelevanceLabel
 from services.inference.cards import ModelCard
+from services.inference.types import Lane
 from services.reranker.types import RerankCall, RerankReply, ScoredPassage
 
 _MAX_QUERY_CHARS = 32_768
+#: An ISO 639 code, alone or at the head of a tag as browsers send it.
+_LANGUAGE_TAG = re.compile(r"([A-Za-z]{2,3})(?:[-_][A-Za-z0-9]{1,8}){0,6}")
+_LANES = {
+    pb.PRIORITY_UNSPECIFIED: Lane.INTERACTIVE,
+    pb.PRIORITY_INTERACTIVE: Lane.INTERACTIVE,
+    pb.PRIORITY_BULK: Lane.BULK,
+}
+_CUTS = {
+    pb.LONG_TEXT_POLICY_UNSPECIFIED: True,
+    pb.LONG_TEXT_POLICY_CUT: True,
+    pb.LONG_TEXT_POLICY_FAIL: False,
+}
 _LABELS = {
     RelevanceLabel.HIGH: pb.RELEVANCE_LABEL_HIGH,
     RelevanceLabel.MEDIUM: pb.RELEVANCE_LABEL_MEDIUM,
@@ -35,6 +50,16 @@ def rerank_in(request: pb.RerankRequest, *, max_passages: int) -> RerankCall:
     found = Violations()
     found.check(len(request.passages) > 0, "passages", "is empty; send at least one passage")
     found.length("query", request.query, _MAX_QUERY_CHARS)
+    lane = _LANES.get(request.priority)
+    cut_passages, cut_query = _CUTS.get(request.long_passages), _CUTS.get(request.long_query)
+    found.check(lane is not None, "priority", f"unknown value {request.priority}")
+    found.check(cut_passages is not None, "long_passages", f"unknown value {request.long_passages}")
+    found.check(cut_query is not None, "long_query", f"unknown value {request.long_query}")
+    language = _LANGUAGE_TAG.fullmatch(request.language)
+    if request.language:
+        found.check(language is not None, "language", f"is {request.language[:40]!r}, not an ISO 639-1 code such as en")
+    else:
+        found.check(not request.require_language, "language", "is required with require_language")
     found.raise_if_any()
     return RerankCall(
         model=request.model,
@@ -42,23 +67,18 @@ def rerank_in(request: pb.RerankRequest, *, max_passages: int) -> RerankCall:
         passages=tuple(request.passages),
         top_n=request.top_n,
         return_text=request.return_text,
+        lane=lane or Lane.INTERACTIVE,
+        cut_passages=cut_passages is not False,
+        cut_query=cut_query is not False,
+        language=language[1].lower() if language else "",
+        require_language=request.require_language,
     )
 
 
 def rerank_out(call: RerankCall, reply: RerankReply) -> pb.RerankResponse:
     return pb.RerankResponse(
         scores=[_score_out(scored, call) for scored in reply.scores],
-        failures=[
-            pb.RerankFailure(
-                index=failed.index,
-                error=ItemError(
-                    code=code_number(failed.error),
-                    reason=failed.error.error_reason.name,
-                    message=shown(failed.error),
-                ),
-            )
-            for failed in reply.failures
-        ],
+        failures=[pb.RerankFailure(index=failed.index, error=item_error(failed.error)) for failed in reply.failures],
         model=reply.model,
         token_count=reply.token_count,
         timing=model_pb2.InferenceTiming(
@@ -67,7 +87,13 @@ def rerank_out(call: RerankCall, reply: RerankReply) -> pb.RerankResponse:
             inference_ms=reply.inference_ms,
             total_ms=reply.total_ms,
         ),
+        query_truncated=reply.query_truncated,
+        language_unsupported=reply.language_unsupported,
     )
+
+
+def item_error(error: ServiceError) -> ItemError:
+    return ItemError(code=code_number(error), reason=error.error_reason.name, message=shown(error))
 
 
 def model_out(card: ModelCard, *, loaded: bool) -> model_pb2.Model:

@@ -1,14 +1,22 @@
 """The reranker's one job: scores for passages, best first."""
 
+import asyncio
 import math
 import time
+from functools import partial
 
 from services.common.clock import Deadline
 from services.domain.scores import RelevanceLabel, RerankScore
 from services.inference.cards import ModelCard
+from services.inference.engine import RerankOutcome
 from services.inference.registry import ModelRegistry
-from services.inference.types import Lane, Truncation
+from services.inference.tokenizer import TextTokenizer
+from services.inference.types import Truncation
+from services.reranker.errors import LanguageNotSupported
 from services.reranker.types import FailedPassage, RerankCall, RerankReply, ScoredPassage
+
+#: Queries up to this length are tokenised on the event loop: it takes less than handing them to a thread.
+_INLINE_CHARS = 4_000
 
 
 class RerankerEngine:
@@ -18,28 +26,28 @@ class RerankerEngine:
         self._registry = registry
 
     async def rerank(self, call: RerankCall, deadline: Deadline) -> RerankReply:
-        """Errors of the whole call: MODEL_NOT_FOUND, OVERLOADED and the like, INPUT_TOO_LONG (a query that leaves no
-        room for a passage); those of one passage are among the failures."""
+        """Errors of the whole call: MODEL_NOT_FOUND, LANGUAGE_NOT_SUPPORTED, INPUT_TOO_LONG (the query), OVERLOADED and
+        the like; those of one passage are among the failures."""
         started = time.perf_counter()
+        card = self._registry.card(call.model)
+        claimed = card.speaks(call.language)
+        if call.require_language and not claimed:
+            raise LanguageNotSupported.by(card, call.language)
         engine = await self._registry.engine(call.model)
-        outcome = await engine.rerank(
-            call.query, call.passages, truncation=Truncation.RIGHT, lane=Lane.INTERACTIVE, deadline=deadline
-        )
-        scores: list[ScoredPassage] = []
-        failures: list[FailedPassage] = []
-        for index, (logit, item) in enumerate(zip(outcome.logits, outcome.items, strict=True)):
-            if item.error is not None:
-                failures.append(FailedPassage(index=index, error=item.error))
-            else:
-                score = judged(logit, engine.card)
-                scores.append(ScoredPassage(index=index, score=score, truncated=item.truncated))
-        scores.sort(key=lambda scored: -scored.score.logit)  # stable: equal logits stay in the order of the request
+        fitting = time.perf_counter()
+        query, query_truncated = await _fitted(engine.tokenizer, call)
+        fit_ms = (time.perf_counter() - fitting) * 1000
+        truncation = Truncation.RIGHT if call.cut_passages else Truncation.FAIL
+        outcome = await engine.rerank(query, call.passages, truncation=truncation, lane=call.lane, deadline=deadline)
+        scores, failures = judgements(outcome, engine.card)
         return RerankReply(
             model=engine.card.name,
-            scores=tuple(scores[: call.top_n or None]),
-            failures=tuple(failures),
+            scores=scores[: call.top_n or None],
+            failures=failures,
+            query_truncated=query_truncated,
+            language_unsupported=not claimed,
             token_count=sum(item.token_count for item in outcome.items),
-            tokenize_ms=outcome.timing.tokenize_ms,
+            tokenize_ms=outcome.timing.tokenize_ms + fit_ms,
             queue_ms=outcome.timing.queue_ms,
             inference_ms=outcome.timing.inference_ms,
             total_ms=(time.perf_counter() - started) * 1000,
@@ -63,6 +71,24 @@ class RerankerEngine:
 
     async def aclose(self) -> None:
         await self._registry.aclose()
+
+
+async def _fitted(tokenizer: TextTokenizer, call: RerankCall) -> tuple[str, bool]:
+    fit = partial(tokenizer.fit_query, call.query, cut=call.cut_query)
+    return fit() if len(call.query) <= _INLINE_CHARS else await asyncio.to_thread(fit)
+
+
+def judgements(outcome: RerankOutcome, card: ModelCard) -> tuple[tuple[ScoredPassage, ...], tuple[FailedPassage, ...]]:
+    """What was scored, by logit, highest first and equal ones in the order of the call; and what was not."""
+    scores: list[ScoredPassage] = []
+    failures: list[FailedPassage] = []
+    for index, (logit, item) in enumerate(zip(outcome.logits, outcome.items, strict=True)):
+        if item.error is not None:
+            failures.append(FailedPassage(index=index, error=item.error))
+        else:
+            scores.append(ScoredPassage(index=index, score=judged(logit, card), truncated=item.truncated))
+    scores.sort(key=lambda scored: -scored.score.logit)  # stable, and not by probability: far from 0 those are equal
+    return tuple(scores), tuple(failures)
 
 
 def judged(logit: float, card: ModelCard) -> RerankScore:

@@ -1,14 +1,20 @@
 """pergamon.reranker.v1.RerankerService: convert in, call, convert out."""
 
+from collections.abc import AsyncIterator
+
 from pergamon.reranker.v1 import reranker_pb2 as pb
 from pergamon.reranker.v1 import reranker_pb2_grpc as stubs
 
 from services.common.auth import Role
+from services.common.errors import ServiceError
+from services.common.ordered import in_order
 from services.common.rpc import Call, Edge, rpc
-from services.reranker.convert import model_out, rerank_in, rerank_out
+from services.reranker.convert import item_error, model_out, rerank_in, rerank_out
 from services.reranker.engine import RerankerEngine
 
 SERVICE = pb.DESCRIPTOR.services_by_name["RerankerService"].full_name
+_STREAM_TIMEOUT_S = 24 * 3600.0
+_STREAM_IN_WORK = 16
 
 
 class RerankerServicer(stubs.RerankerServiceServicer):
@@ -19,8 +25,14 @@ class RerankerServicer(stubs.RerankerServiceServicer):
 
     @rpc(Role.READER)
     async def Rerank(self, call: Call, request: pb.RerankRequest) -> pb.RerankResponse:
-        asked = rerank_in(request, max_passages=self._max_passages)
-        return rerank_out(asked, await self._engine.rerank(asked, call.deadline))
+        return await self._rerank(call, request)
+
+    @rpc(Role.READER, timeout_s=_STREAM_TIMEOUT_S)
+    async def RerankStream(
+        self, call: Call, request: AsyncIterator[pb.RerankStreamRequest]
+    ) -> AsyncIterator[pb.RerankStreamResponse]:
+        async for reply in in_order(request, lambda one: self._rerank_one(call, one), in_work=_STREAM_IN_WORK):
+            yield reply
 
     @rpc(Role.READER)
     async def ListModels(self, call: Call, request: pb.ListModelsRequest) -> pb.ListModelsResponse:
@@ -30,3 +42,13 @@ class RerankerServicer(stubs.RerankerServiceServicer):
     async def GetModel(self, call: Call, request: pb.GetModelRequest) -> pb.GetModelResponse:
         card, loaded = self._engine.model(request.model)
         return pb.GetModelResponse(model=model_out(card, loaded=loaded))
+
+    async def _rerank(self, call: Call, request: pb.RerankRequest) -> pb.RerankResponse:
+        asked = rerank_in(request, max_passages=self._max_passages)
+        return rerank_out(asked, await self._engine.rerank(asked, call.deadline))
+
+    async def _rerank_one(self, call: Call, one: pb.RerankStreamRequest) -> pb.RerankStreamResponse:
+        try:
+            return pb.RerankStreamResponse(id=one.id, response=await self._rerank(call, one.request))
+        except ServiceError as error:
+            return pb.RerankStreamResponse(id=one.id, error=item_error(error))

@@ -3,6 +3,7 @@
 from pergamon.client import filters
 from pergamon.client._channel import Targets, TlsConfig
 from pergamon.client._embedder import embed_request
+from pergamon.client._reranker import rerank_request
 from pergamon.client._retriever import SearchOptions
 from pergamon.client._retry import RetryPolicy, Timing
 from pergamon.client.async_client import AsyncClient
@@ -25,6 +26,7 @@ from pergamon.client.vectors import as_numpy, rows, sparse_rows
 from pergamon.embedder.v1.embedder_pb2 import EmbedStreamRequest, InputType, Priority, Truncation
 from pergamon.ingestor.v1.document_pb2 import DocumentState, DuplicatePolicy
 from pergamon.ingestor.v1.job_pb2 import JobState
+from pergamon.reranker.v1.reranker_pb2 import LongTextPolicy, RerankStreamRequest
 from pergamon.retriever.v1.retriever_pb2 import Combination, ContextFormat, SearchMode
 from pergamon.type.v1.vectors_pb2 import DataType
 
@@ -45,11 +47,13 @@ __all__ = [
     "InternalError",
     "InvalidRequestError",
     "JobState",
+    "LongTextPolicy",
     "NotFoundError",
     "OverloadedError",
     "PergamonError",
     "PermissionDeniedError",
     "Priority",
+    "RerankStreamRequest",
     "RetryPolicy",
     "SearchMode",
     "SearchOptions",
@@ -62,6 +66,7 @@ __all__ = [
     "document_metadata",
     "embed_request",
     "filters",
+    "rerank_request",
     "rows",
     "sparse_rows",
 ]

@@ -9,6 +9,7 @@ from pergamon.client._channel import Targets, TlsConfig
 from pergamon.client._retry import RetryPolicy, Timing
 from pergamon.client.async_client import DEFAULT_TARGET, AsyncClient
 from pergamon.embedder.v1.embedder_pb2 import EmbedStreamRequest, EmbedStreamResponse
+from pergamon.reranker.v1.reranker_pb2 import RerankStreamRequest, RerankStreamResponse
 
 
 class Client(Facade):
@@ -58,6 +59,12 @@ class Client(Facade):
     ) -> Generator[EmbedStreamResponse, None, None]:
         """As AsyncClient.embed_stream; `requests` is drawn in a worker thread, only as fast as replies are read."""
         return iterate(self._background, self._inner.embed_stream(drawn(requests), timeout_s=timeout_s))
+
+    def rerank_stream(
+        self, requests: Iterable[RerankStreamRequest], *, timeout_s: float | None = None
+    ) -> Generator[RerankStreamResponse, None, None]:
+        """As AsyncClient.rerank_stream; `requests` is drawn in a worker thread, only as fast as replies are read."""
+        return iterate(self._background, self._inner.rerank_stream(drawn(requests), timeout_s=timeout_s))
 
     embed = blocking(AsyncClient.embed)
     tokenize = blocking(AsyncClient.tokenize)

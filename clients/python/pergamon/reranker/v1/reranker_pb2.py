@@ -26,31 +26,39 @@ from pergamon.type.v1 import item_error_pb2 as pergamon_dot_type_dot_v1_dot_item
 from pergamon.type.v1 import model_pb2 as pergamon_dot_type_dot_v1_dot_model__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#pergamon/reranker/v1/reranker.proto\x12\x14pergamon.reranker.v1\x1a!pergamon/type/v1/item_error.proto\x1a\x1cpergamon/type/v1/model.proto\"c\n\rRerankRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05query\x18\x02 \x01(\t\x12\x10\n\x08passages\x18\x03 \x03(\t\x12\r\n\x05top_n\x18\x04 \x01(\r\x12\x13\n\x0breturn_text\x18\x05 \x01(\x08\"\xd1\x01\n\x0eRerankResponse\x12\x31\n\x06scores\x18\x01 \x03(\x0b\x32!.pergamon.reranker.v1.RerankScore\x12\x35\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32#.pergamon.reranker.v1.RerankFailure\x12\r\n\x05model\x18\x03 \x01(\t\x12\x13\n\x0btoken_count\x18\x04 \x01(\r\x12\x31\n\x06timing\x18\x05 \x01(\x0b\x32!.pergamon.type.v1.InferenceTiming\"\x96\x01\n\x0bRerankScore\x12\r\n\x05index\x18\x01 \x01(\r\x12\r\n\x05logit\x18\x02 \x01(\x02\x12\x13\n\x0bprobability\x18\x03 \x01(\x02\x12\x33\n\x05label\x18\x04 \x01(\x0e\x32$.pergamon.reranker.v1.RelevanceLabel\x12\x11\n\ttruncated\x18\x05 \x01(\x08\x12\x0c\n\x04text\x18\x06 \x01(\t\"J\n\rRerankFailure\x12\r\n\x05index\x18\x01 \x01(\r\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.pergamon.type.v1.ItemError\"\x13\n\x11ListModelsRequest\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.pergamon.type.v1.Model\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\":\n\x10GetModelResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.pergamon.type.v1.Model*\x80\x01\n\x0eRelevanceLabel\x12\x1f\n\x1bRELEVANCE_LABEL_UNSPECIFIED\x10\x00\x12\x18\n\x14RELEVANCE_LABEL_HIGH\x10\x01\x12\x1a\n\x16RELEVANCE_LABEL_MEDIUM\x10\x02\x12\x17\n\x13RELEVANCE_LABEL_LOW\x10\x03\x32\xa2\x02\n\x0fRerankerService\x12S\n\x06Rerank\x12#.pergamon.reranker.v1.RerankRequest\x1a$.pergamon.reranker.v1.RerankResponse\x12_\n\nListModels\x12\'.pergamon.reranker.v1.ListModelsRequest\x1a(.pergamon.reranker.v1.ListModelsResponse\x12Y\n\x08GetModel\x12%.pergamon.reranker.v1.GetModelRequest\x1a&.pergamon.reranker.v1.GetModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#pergamon/reranker/v1/reranker.proto\x12\x14pergamon.reranker.v1\x1a!pergamon/type/v1/item_error.proto\x1a\x1cpergamon/type/v1/model.proto\"\xb8\x02\n\rRerankRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05query\x18\x02 \x01(\t\x12\x10\n\x08passages\x18\x03 \x03(\t\x12\r\n\x05top_n\x18\x04 \x01(\r\x12\x13\n\x0breturn_text\x18\x05 \x01(\x08\x12\x30\n\x08priority\x18\x06 \x01(\x0e\x32\x1e.pergamon.reranker.v1.Priority\x12;\n\rlong_passages\x18\x07 \x01(\x0e\x32$.pergamon.reranker.v1.LongTextPolicy\x12\x38\n\nlong_query\x18\x08 \x01(\x0e\x32$.pergamon.reranker.v1.LongTextPolicy\x12\x10\n\x08language\x18\t \x01(\t\x12\x18\n\x10require_language\x18\n \x01(\x08\"\x88\x02\n\x0eRerankResponse\x12\x31\n\x06scores\x18\x01 \x03(\x0b\x32!.pergamon.reranker.v1.RerankScore\x12\x35\n\x08\x66\x61ilures\x18\x02 \x03(\x0b\x32#.pergamon.reranker.v1.RerankFailure\x12\r\n\x05model\x18\x03 \x01(\t\x12\x13\n\x0btoken_count\x18\x04 \x01(\r\x12\x31\n\x06timing\x18\x05 \x01(\x0b\x32!.pergamon.type.v1.InferenceTiming\x12\x17\n\x0fquery_truncated\x18\x06 \x01(\x08\x12\x1c\n\x14language_unsupported\x18\x07 \x01(\x08\"\x96\x01\n\x0bRerankScore\x12\r\n\x05index\x18\x01 \x01(\r\x12\r\n\x05logit\x18\x02 \x01(\x02\x12\x13\n\x0bprobability\x18\x03 \x01(\x02\x12\x33\n\x05label\x18\x04 \x01(\x0e\x32$.pergamon.reranker.v1.RelevanceLabel\x12\x11\n\ttruncated\x18\x05 \x01(\x08\x12\x0c\n\x04text\x18\x06 \x01(\t\"J\n\rRerankFailure\x12\r\n\x05index\x18\x01 \x01(\r\x12*\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1b.pergamon.type.v1.ItemError\"W\n\x13RerankStreamRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x34\n\x07request\x18\x02 \x01(\x0b\x32#.pergamon.reranker.v1.RerankRequest\"\x95\x01\n\x14RerankStreamResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\x38\n\x08response\x18\x02 \x01(\x0b\x32$.pergamon.reranker.v1.RerankResponseH\x00\x12,\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1b.pergamon.type.v1.ItemErrorH\x00\x42\t\n\x07outcome\"\x13\n\x11ListModelsRequest\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.pergamon.type.v1.Model\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\":\n\x10GetModelResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.pergamon.type.v1.Model*\x80\x01\n\x0eRelevanceLabel\x12\x1f\n\x1bRELEVANCE_LABEL_UNSPECIFIED\x10\x00\x12\x18\n\x14RELEVANCE_LABEL_HIGH\x10\x01\x12\x1a\n\x16RELEVANCE_LABEL_MEDIUM\x10\x02\x12\x17\n\x13RELEVANCE_LABEL_LOW\x10\x03*Q\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14PRIORITY_INTERACTIVE\x10\x01\x12\x11\n\rPRIORITY_BULK\x10\x02*g\n\x0eLongTextPolicy\x12 \n\x1cLONG_TEXT_POLICY_UNSPECIFIED\x10\x00\x12\x18\n\x14LONG_TEXT_POLICY_CUT\x10\x01\x12\x19\n\x15LONG_TEXT_POLICY_FAIL\x10\x02\x32\x8d\x03\n\x0fRerankerService\x12S\n\x06Rerank\x12#.pergamon.reranker.v1.RerankRequest\x1a$.pergamon.reranker.v1.RerankResponse\x12i\n\x0cRerankStream\x12).pergamon.reranker.v1.RerankStreamRequest\x1a*.pergamon.reranker.v1.RerankStreamResponse(\x01\x30\x01\x12_\n\nListModels\x12\'.pergamon.reranker.v1.ListModelsRequest\x1a(.pergamon.reranker.v1.ListModelsResponse\x12Y\n\x08GetModel\x12%.pergamon.reranker.v1.GetModelRequest\x1a&.pergamon.reranker.v1.GetModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pergamon.reranker.v1.reranker_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_RELEVANCELABEL']._serialized_start=847
-  _globals['_RELEVANCELABEL']._serialized_end=975
-  _globals['_RERANKREQUEST']._serialized_start=126
-  _globals['_RERANKREQUEST']._serialized_end=225
-  _globals['_RERANKRESPONSE']._serialized_start=228
-  _globals['_RERANKRESPONSE']._serialized_end=437
-  _globals['_RERANKSCORE']._serialized_start=440
-  _globals['_RERANKSCORE']._serialized_end=590
-  _globals['_RERANKFAILURE']._serialized_start=592
-  _globals['_RERANKFAILURE']._serialized_end=666
-  _globals['_LISTMODELSREQUEST']._serialized_start=668
-  _globals['_LISTMODELSREQUEST']._serialized_end=687
-  _globals['_LISTMODELSRESPONSE']._serialized_start=689
-  _globals['_LISTMODELSRESPONSE']._serialized_end=750
-  _globals['_GETMODELREQUEST']._serialized_start=752
-  _globals['_GETMODELREQUEST']._serialized_end=784
-  _globals['_GETMODELRESPONSE']._serialized_start=786
-  _globals['_GETMODELRESPONSE']._serialized_end=844
-  _globals['_RERANKERSERVICE']._serialized_start=978
-  _globals['_RERANKERSERVICE']._serialized_end=1268
+  _globals['_RELEVANCELABEL']._serialized_start=1357
+  _globals['_RELEVANCELABEL']._serialized_end=1485
+  _globals['_PRIORITY']._serialized_start=1487
+  _globals['_PRIORITY']._serialized_end=1568
+  _globals['_LONGTEXTPOLICY']._serialized_start=1570
+  _globals['_LONGTEXTPOLICY']._serialized_end=1673
+  _globals['_RERANKREQUEST']._serialized_start=127
+  _globals['_RERANKREQUEST']._serialized_end=439
+  _globals['_RERANKRESPONSE']._serialized_start=442
+  _globals['_RERANKRESPONSE']._serialized_end=706
+  _globals['_RERANKSCORE']._serialized_start=709
+  _globals['_RERANKSCORE']._serialized_end=859
+  _globals['_RERANKFAILURE']._serialized_start=861
+  _globals['_RERANKFAILURE']._serialized_end=935
+  _globals['_RERANKSTREAMREQUEST']._serialized_start=937
+  _globals['_RERANKSTREAMREQUEST']._serialized_end=1024
+  _globals['_RERANKSTREAMRESPONSE']._serialized_start=1027
+  _globals['_RERANKSTREAMRESPONSE']._serialized_end=1176
+  _globals['_LISTMODELSREQUEST']._serialized_start=1178
+  _globals['_LISTMODELSREQUEST']._serialized_end=1197
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1199
+  _globals['_LISTMODELSRESPONSE']._serialized_end=1260
+  _globals['_GETMODELREQUEST']._serialized_start=1262
+  _globals['_GETMODELREQUEST']._serialized_end=1294
+  _globals['_GETMODELRESPONSE']._serialized_start=1296
+  _globals['_GETMODELRESPONSE']._serialized_end=1354
+  _globals['_RERANKERSERVICE']._serialized_start=1676
+  _globals['_RERANKERSERVICE']._serialized_end=2073
 # @@protoc_insertion_point(module_scope)

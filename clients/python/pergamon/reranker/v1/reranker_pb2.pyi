@@ -49,6 +49,54 @@ RELEVANCE_LABEL_LOW: RelevanceLabel.ValueType  # 3
 """Any lower logit."""
 Global___RelevanceLabel: _TypeAlias = RelevanceLabel  # noqa: Y015
 
+class _Priority:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PriorityEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Priority.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PRIORITY_UNSPECIFIED: _Priority.ValueType  # 0
+    """Not said: INTERACTIVE."""
+    PRIORITY_INTERACTIVE: _Priority.ValueType  # 1
+    """Someone waits for the answer."""
+    PRIORITY_BULK: _Priority.ValueType  # 2
+    """Throughput counts; goes when the device has room, with a guaranteed share."""
+
+class Priority(_Priority, metaclass=_PriorityEnumTypeWrapper):
+    """Which queue the work waits in."""
+
+PRIORITY_UNSPECIFIED: Priority.ValueType  # 0
+"""Not said: INTERACTIVE."""
+PRIORITY_INTERACTIVE: Priority.ValueType  # 1
+"""Someone waits for the answer."""
+PRIORITY_BULK: Priority.ValueType  # 2
+"""Throughput counts; goes when the device has room, with a guaranteed share."""
+Global___Priority: _TypeAlias = Priority  # noqa: Y015
+
+class _LongTextPolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LongTextPolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LongTextPolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LONG_TEXT_POLICY_UNSPECIFIED: _LongTextPolicy.ValueType  # 0
+    """Not said: CUT."""
+    LONG_TEXT_POLICY_CUT: _LongTextPolicy.ValueType  # 1
+    """The end is cut off, and the reply says so."""
+    LONG_TEXT_POLICY_FAIL: _LongTextPolicy.ValueType  # 2
+    """An INPUT_TOO_LONG error."""
+
+class LongTextPolicy(_LongTextPolicy, metaclass=_LongTextPolicyEnumTypeWrapper):
+    """What to do with a text that does not fit into the model's input, which query and passage share."""
+
+LONG_TEXT_POLICY_UNSPECIFIED: LongTextPolicy.ValueType  # 0
+"""Not said: CUT."""
+LONG_TEXT_POLICY_CUT: LongTextPolicy.ValueType  # 1
+"""The end is cut off, and the reply says so."""
+LONG_TEXT_POLICY_FAIL: LongTextPolicy.ValueType  # 2
+"""An INPUT_TOO_LONG error."""
+Global___LongTextPolicy: _TypeAlias = LongTextPolicy  # noqa: Y015
+
 @_typing.final
 class RerankRequest(_message.Message):
     """A query and the passages to judge."""
@@ -60,17 +108,34 @@ class RerankRequest(_message.Message):
     PASSAGES_FIELD_NUMBER: _builtins.int
     TOP_N_FIELD_NUMBER: _builtins.int
     RETURN_TEXT_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
+    LONG_PASSAGES_FIELD_NUMBER: _builtins.int
+    LONG_QUERY_FIELD_NUMBER: _builtins.int
+    LANGUAGE_FIELD_NUMBER: _builtins.int
+    REQUIRE_LANGUAGE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Name or alias; empty: the server's default."""
     query: _builtins.str
-    """The query; not empty."""
+    """The query, at most 32,768 characters; not empty."""
     top_n: _builtins.int
     """Return only the best so many; 0: all."""
     return_text: _builtins.bool
     """Return the text of each passage with its score."""
+    priority: Global___Priority.ValueType
+    """Which queue to wait in."""
+    long_passages: Global___LongTextPolicy.ValueType
+    """Of a passage that does not fit beside the query: cut it, or let it alone fail."""
+    long_query: Global___LongTextPolicy.ValueType
+    """Of a query that takes more than half of the model's input (Model.max_tokens less the special tokens): cut it to that
+    half, for all passages alike, or let the call fail before any work. Shorter queries are never cut.
+    """
+    language: _builtins.str
+    """Language of the query (ISO 639-1, `en`; what follows it, as in `en-US`, is passed over); empty: not known."""
+    require_language: _builtins.bool
+    """Refuse the call, LANGUAGE_NOT_SUPPORTED, when the model's card does not claim `language`, which must be set then."""
     @_builtins.property
     def passages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """1 to 1,000 passages. A passage that does not fit beside the query is cut at its end, and its score says so."""
+        """1 to 1,000 passages. An empty or white-space-only passage gets an EMPTY_INPUT error."""
 
     def __init__(
         self,
@@ -80,10 +145,15 @@ class RerankRequest(_message.Message):
         passages: _abc.Iterable[_builtins.str] | None = ...,
         top_n: _builtins.int = ...,
         return_text: _builtins.bool = ...,
+        priority: Global___Priority.ValueType = ...,
+        long_passages: Global___LongTextPolicy.ValueType = ...,
+        long_query: Global___LongTextPolicy.ValueType = ...,
+        language: _builtins.str = ...,
+        require_language: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "passages", b"passages", "query", b"query", "return_text", b"return_text", "top_n", b"top_n"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["language", b"language", "long_passages", b"long_passages", "long_query", b"long_query", "model", b"model", "passages", b"passages", "priority", b"priority", "query", b"query", "require_language", b"require_language", "return_text", b"return_text", "top_n", b"top_n"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -100,10 +170,18 @@ class RerankResponse(_message.Message):
     MODEL_FIELD_NUMBER: _builtins.int
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
+    QUERY_TRUNCATED_FIELD_NUMBER: _builtins.int
+    LANGUAGE_UNSUPPORTED_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Name of the model that was used."""
     token_count: _builtins.int
     """Tokens of all pairs that were judged."""
+    query_truncated: _builtins.bool
+    """Whether the end of the query was cut off: all scores are about what was left of it."""
+    language_unsupported: _builtins.bool
+    """Whether the request named a language that the model's card does not claim (Model.languages): the scores are those of a
+    model that was not made for it.
+    """
     @_builtins.property
     def scores(self) -> _containers.RepeatedCompositeFieldContainer[Global___RerankScore]:
         """By logit, highest first; passages with equal logits in the order of the request."""
@@ -124,10 +202,12 @@ class RerankResponse(_message.Message):
         model: _builtins.str = ...,
         token_count: _builtins.int = ...,
         timing: _model_pb2.InferenceTiming | None = ...,
+        query_truncated: _builtins.bool = ...,
+        language_unsupported: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "model", b"model", "scores", b"scores", "timing", b"timing", "token_count", b"token_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failures", b"failures", "language_unsupported", b"language_unsupported", "model", b"model", "query_truncated", b"query_truncated", "scores", b"scores", "timing", b"timing", "token_count", b"token_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -148,9 +228,9 @@ class RerankScore(_message.Message):
     index: _builtins.int
     """Position of the passage in the request, from 0."""
     logit: _builtins.float
-    """What the model says, unbounded; the order is by this."""
+    """What the model says, unbounded and finite; the order is by this."""
     probability: _builtins.float
-    """sigmoid(logit), 0 to 1."""
+    """sigmoid(logit), 0 to 1. Different logits far from 0 may have the same probability."""
     label: Global___RelevanceLabel.ValueType
     """What the logit means."""
     truncated: _builtins.bool
@@ -187,7 +267,7 @@ class RerankFailure(_message.Message):
     """Position of the passage in the request, from 0."""
     @_builtins.property
     def error(self) -> _item_error_pb2.ItemError:
-        """Why (EMPTY_INPUT, INFERENCE_FAILED)."""
+        """Why (EMPTY_INPUT, INPUT_TOO_LONG with LONG_TEXT_POLICY_FAIL, INFERENCE_FAILED, DEADLINE_EXCEEDED)."""
 
     def __init__(
         self,
@@ -202,6 +282,70 @@ class RerankFailure(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RerankFailure: _TypeAlias = RerankFailure  # noqa: Y015
+
+@_typing.final
+class RerankStreamRequest(_message.Message):
+    """One request of a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """Chosen by the caller and returned with the reply."""
+    @_builtins.property
+    def request(self) -> Global___RerankRequest:
+        """The query and its passages."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        request: Global___RerankRequest | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["request", b"request"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["id", b"id", "request", b"request"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RerankStreamRequest: _TypeAlias = RerankStreamRequest  # noqa: Y015
+
+@_typing.final
+class RerankStreamResponse(_message.Message):
+    """The answer to one request of a stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ID_FIELD_NUMBER: _builtins.int
+    RESPONSE_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    id: _builtins.str
+    """The id of the request."""
+    @_builtins.property
+    def response(self) -> Global___RerankResponse:
+        """The scores."""
+
+    @_builtins.property
+    def error(self) -> _item_error_pb2.ItemError:
+        """Why the whole request failed."""
+
+    def __init__(
+        self,
+        *,
+        id: _builtins.str = ...,
+        response: Global___RerankResponse | None = ...,
+        error: _item_error_pb2.ItemError | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "outcome", b"outcome", "response", b"response"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "id", b"id", "outcome", b"outcome", "response", b"response"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_outcome: _TypeAlias = _typing.Literal["response", "error"]  # noqa: Y015
+    _WhichOneofArgType_outcome: _TypeAlias = _typing.Literal["outcome", b"outcome"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_outcome) -> _WhichOneofReturnType_outcome | None: ...
+
+Global___RerankStreamResponse: _TypeAlias = RerankStreamResponse  # noqa: Y015
 
 @_typing.final
 class ListModelsRequest(_message.Message):

@@ -43,6 +43,11 @@ class RerankerServiceStub:
                 request_serializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.RerankRequest.SerializeToString,
                 response_deserializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.RerankResponse.FromString,
                 _registered_method=True)
+        self.RerankStream = channel.stream_stream(
+                '/pergamon.reranker.v1.RerankerService/RerankStream',
+                request_serializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.RerankStreamRequest.SerializeToString,
+                response_deserializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.RerankStreamResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/pergamon.reranker.v1.RerankerService/ListModels',
                 request_serializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.ListModelsRequest.SerializeToString,
@@ -64,7 +69,16 @@ class RerankerServiceServicer:
 
     def Rerank(self, request, context):
         """Scores passages against a query, best first. A bad passage does not fail the others.
-        Errors: INVALID_REQUEST, EMPTY_INPUT (the query), BATCH_TOO_LARGE, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
+        Errors: INVALID_REQUEST, EMPTY_INPUT (the query), INPUT_TOO_LONG (the query, with LONG_TEXT_POLICY_FAIL), BATCH_TOO_LARGE,
+        LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RerankStream(self, request_iterator, context):
+        """Scores a stream of requests. Replies come in the order of the requests; at most 16 requests of one stream are in work, so
+        that a slow reader holds up the sender. A request that fails gets an error in its reply and the stream goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,6 +105,11 @@ def add_RerankerServiceServicer_to_server(servicer, server):
                     servicer.Rerank,
                     request_deserializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.RerankRequest.FromString,
                     response_serializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.RerankResponse.SerializeToString,
+            ),
+            'RerankStream': grpc.stream_stream_rpc_method_handler(
+                    servicer.RerankStream,
+                    request_deserializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.RerankStreamRequest.FromString,
+                    response_serializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.RerankStreamResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -134,6 +153,33 @@ class RerankerService:
             '/pergamon.reranker.v1.RerankerService/Rerank',
             pergamon_dot_reranker_dot_v1_dot_reranker__pb2.RerankRequest.SerializeToString,
             pergamon_dot_reranker_dot_v1_dot_reranker__pb2.RerankResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RerankStream(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/pergamon.reranker.v1.RerankerService/RerankStream',
+            pergamon_dot_reranker_dot_v1_dot_reranker__pb2.RerankStreamRequest.SerializeToString,
+            pergamon_dot_reranker_dot_v1_dot_reranker__pb2.RerankStreamResponse.FromString,
             options,
             channel_credentials,
             insecure,

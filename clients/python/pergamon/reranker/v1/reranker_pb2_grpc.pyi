@@ -39,7 +39,12 @@ class RerankerServiceStub:
     def __new__(cls, channel: _aio.Channel) -> RerankerServiceAsyncStub: ...
     Rerank: _grpc.UnaryUnaryMultiCallable[_reranker_pb2.RerankRequest, _reranker_pb2.RerankResponse]
     """Scores passages against a query, best first. A bad passage does not fail the others.
-    Errors: INVALID_REQUEST, EMPTY_INPUT (the query), BATCH_TOO_LARGE, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
+    Errors: INVALID_REQUEST, EMPTY_INPUT (the query), INPUT_TOO_LONG (the query, with LONG_TEXT_POLICY_FAIL), BATCH_TOO_LARGE,
+    LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
+    """
+    RerankStream: _grpc.StreamStreamMultiCallable[_reranker_pb2.RerankStreamRequest, _reranker_pb2.RerankStreamResponse]
+    """Scores a stream of requests. Replies come in the order of the requests; at most 16 requests of one stream are in work, so
+    that a slow reader holds up the sender. A request that fails gets an error in its reply and the stream goes on.
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_reranker_pb2.ListModelsRequest, _reranker_pb2.ListModelsResponse]
     """Lists the models this server serves."""
@@ -57,7 +62,12 @@ class RerankerServiceAsyncStub(RerankerServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Rerank: _aio.UnaryUnaryMultiCallable[_reranker_pb2.RerankRequest, _reranker_pb2.RerankResponse]  # type: ignore[assignment]
     """Scores passages against a query, best first. A bad passage does not fail the others.
-    Errors: INVALID_REQUEST, EMPTY_INPUT (the query), BATCH_TOO_LARGE, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
+    Errors: INVALID_REQUEST, EMPTY_INPUT (the query), INPUT_TOO_LONG (the query, with LONG_TEXT_POLICY_FAIL), BATCH_TOO_LARGE,
+    LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
+    """
+    RerankStream: _aio.StreamStreamMultiCallable[_reranker_pb2.RerankStreamRequest, _reranker_pb2.RerankStreamResponse]  # type: ignore[assignment]
+    """Scores a stream of requests. Replies come in the order of the requests; at most 16 requests of one stream are in work, so
+    that a slow reader holds up the sender. A request that fails gets an error in its reply and the stream goes on.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_reranker_pb2.ListModelsRequest, _reranker_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models this server serves."""
@@ -78,7 +88,18 @@ class RerankerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_reranker_pb2.RerankResponse, _abc.Awaitable[_reranker_pb2.RerankResponse]]:
         """Scores passages against a query, best first. A bad passage does not fail the others.
-        Errors: INVALID_REQUEST, EMPTY_INPUT (the query), BATCH_TOO_LARGE, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
+        Errors: INVALID_REQUEST, EMPTY_INPUT (the query), INPUT_TOO_LONG (the query, with LONG_TEXT_POLICY_FAIL), BATCH_TOO_LARGE,
+        LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
+        """
+
+    @_abc_1.abstractmethod
+    def RerankStream(
+        self,
+        request_iterator: _MaybeAsyncIterator[_reranker_pb2.RerankStreamRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_reranker_pb2.RerankStreamResponse], _abc.AsyncIterator[_reranker_pb2.RerankStreamResponse]]:
+        """Scores a stream of requests. Replies come in the order of the requests; at most 16 requests of one stream are in work, so
+        that a slow reader holds up the sender. A request that fails gets an error in its reply and the stream goes on.
         """
 
     @_abc_1.abstractmethod
