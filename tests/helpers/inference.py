@@ -154,5 +154,8 @@ class GatedBackend:
         self._open = True
         self._permits.release(1_000)
 
+    def release_memory(self) -> None:
+        self._fake.release_memory()
+
     def close(self) -> None:
         self.open()

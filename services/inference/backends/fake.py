@@ -16,7 +16,9 @@ class FakeBackend:
     def __init__(self, card: ModelCard, *, before_run: Callable[[TokenBatch], None] | None = None) -> None:
         self.card = card
         self.device = "fake"
+        self.padding_free = False
         self.closed = False
+        self.released = 0
         self._before_run = before_run
 
     def run(self, batch: TokenBatch) -> BatchOutput:
@@ -38,6 +40,12 @@ class FakeBackend:
         if Output.LOGIT in batch.outputs:
             logits = np.array([_normal(seed, 1)[0] * 4 for seed in seeds], np.float32)
         return BatchOutput(dense=dense, sparse=sparse, multi_vector=multi_vector, logits=logits)
+
+    def release_memory(self) -> None:
+        """Nothing is held."""
+
+    def release_memory(self) -> None:
+        self.released += 1
 
     def close(self) -> None:
         self.closed = True
