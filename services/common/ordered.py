@@ -9,18 +9,32 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-async def in_order(requests: AsyncIterator[T], work: Callable[[T], Awaitable[R]], *, in_work: int) -> AsyncIterator[R]:
+def _weightless(request: object) -> int:
+    return 0
+
+
+async def in_order(
+    requests: AsyncIterator[T],
+    work: Callable[[T], Awaitable[R]],
+    *,
+    in_work: int,
+    weight: Callable[[T], int] = _weightless,
+    max_weight: int = 1,
+) -> AsyncIterator[R]:
     """The results of `work` in the order of `requests`, at most `in_work` of them unfinished or unread.
 
+    While those in work weigh `max_weight` or more, together, no other is read: one may go beyond it, whatever it weighs.
     The next request is read only when there is room for it: a slow reader holds up the sender. When the caller stops,
     what is in work is cancelled.
     """
     running: deque[asyncio.Future[R]] = deque()
+    weights: deque[int] = deque()
+    held = 0
     reading: asyncio.Future[T] | None = None
     ended = False
     try:
         while running or not ended:
-            if not ended and reading is None and len(running) < in_work:
+            if not ended and reading is None and len(running) < in_work and held < max_weight:
                 reading = asyncio.ensure_future(_next(requests))
             waiting: list[asyncio.Future[Any]] = [running[0]] if running else []
             if reading is not None:
@@ -28,12 +42,17 @@ async def in_order(requests: AsyncIterator[T], work: Callable[[T], Awaitable[R]]
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             if reading is not None and reading.done():
                 try:
-                    running.append(asyncio.ensure_future(work(reading.result())))
+                    request = reading.result()
                 except _Ended:
                     ended = True
+                else:
+                    weights.append(weight(request))
+                    held += weights[-1]
+                    running.append(asyncio.ensure_future(work(request)))
                 reading = None
             while running and running[0].done():
                 yield running.popleft().result()
+                held -= weights.popleft()
     finally:
         left: list[asyncio.Future[Any]] = [task for task in (reading, *running) if task is not None]
         for task in left:

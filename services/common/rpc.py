@@ -33,11 +33,15 @@ _log = logs.get(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What a servicer method knows of the call it serves, beside the request."""
+    """What a servicer method knows of the call it serves, beside the request.
+
+    `client` is whose turn the call takes among those of others: one credential, or one host where there are none.
+    """
 
     request_id: str
     principal: Principal
     deadline: Deadline
+    client: str = ""
 
 
 class Context(Protocol):
@@ -156,7 +160,8 @@ class _Guard:
         structlog.contextvars.bind_contextvars(request_id=self._request_id, tenant=principal.tenant_id)
         remaining = _time_remaining(self._context, self._metadata)
         deadline = Deadline.after(self._timeout_s if remaining is None else remaining, edge.clock)
-        return Call(request_id=self._request_id, principal=principal, deadline=deadline)
+        client = _client_of(principal, self._context)
+        return Call(request_id=self._request_id, principal=principal, deadline=deadline, client=client)
 
     def __enter__(self) -> "_Guard":
         return self
@@ -223,6 +228,15 @@ def _service_label(servicer: object) -> str:
 def _metadata(context: Context) -> Mapping[str, str]:
     pairs = context.invocation_metadata() or ()
     return {str(key).lower(): str(value) for key, value in pairs if not str(key).endswith("-bin")}
+
+
+def _client_of(principal: Principal, context: Context) -> str:
+    """Tenant and credential; without credentials the caller's address, whose port is another with each connection."""
+    if principal.key_id:
+        return f"{principal.tenant_id}/{principal.key_id}"
+    peer: object = getattr(context, "peer", str)()
+    family, _, address = str(peer or "").partition(":")
+    return f"{family}:{address.rpartition(':')[0] or address}"
 
 
 def _time_remaining(context: Context, metadata: Mapping[str, str]) -> float | None:

@@ -12,11 +12,12 @@ import numpy as np
 from services.common.clock import Clock, Deadline
 from services.common.errors import ServiceError
 from services.inference.backend import Backend
-from services.inference.batcher import Batcher, BatcherLimits, BatcherObserver, SubmitOutcome
+from services.inference.batcher import Batcher, BatcherLimits, SubmitOutcome
 from services.inference.cards import ModelCard
 from services.inference.checkpoint import TOKENIZER_FILE
 from services.inference.errors import WrongModelKind
 from services.inference.loading import check_card, load_backend, probe, warm_up
+from services.inference.observer import BatcherObserver, SilentObserver
 from services.inference.settings import InferenceSettings
 from services.inference.store import ModelStore
 from services.inference.tokenizer import TextTokenizer
@@ -53,11 +54,15 @@ class InferenceTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ItemReport:
-    """One item: `error` set means no value. `token_count` is what the model saw, 0 if it never got that far."""
+    """One item: `error` set means no value. `token_count` is what the model saw, 0 if it never got that far.
+
+    `original_token_count` is what a truncated text had in full, 0 where that was not counted.
+    """
 
     error: ServiceError | None = None
     token_count: int = 0
     truncated: bool = False
+    original_token_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -94,13 +99,14 @@ class InferenceEngine:
 
     def __init__(
         self, card: ModelCard, tokenizer: TextTokenizer, backend: Backend, batcher: Batcher, *,
-        tokenizer_path: Path | None = None,
+        tokenizer_path: Path | None = None, observer: BatcherObserver | None = None,
     ) -> None:  # fmt: skip
         self.card = card
         self.tokenizer = tokenizer
         self.tokenizer_path = tokenizer_path
         self.batcher = batcher
         self._backend = backend
+        self._observer: BatcherObserver = observer or SilentObserver()
 
     @classmethod
     async def load(
@@ -117,8 +123,8 @@ class InferenceEngine:
         limits = limits_for(settings, device=backend.device)
         await asyncio.to_thread(probe, backend, tokenizer)
         seen = await asyncio.to_thread(warm_up, backend, tokenizer, limits.budget_tokens)
-        batcher = Batcher(backend, limits=limits, clock=clock, observer=observer, known_passes=seen)
-        return cls(card, tokenizer, backend, batcher, tokenizer_path=folder / TOKENIZER_FILE)
+        batcher = Batcher([backend], limits=limits, clock=clock, observer=observer, known_passes=seen)
+        return cls(card, tokenizer, backend, batcher, tokenizer_path=folder / TOKENIZER_FILE, observer=observer)
 
     @property
     def device(self) -> str:
@@ -176,13 +182,14 @@ class InferenceEngine:
         outputs: Outputs, lane: Lane, deadline: Deadline, client: str,
     ) -> "_Ended":  # fmt: skip
         least = sum(min(len(text) // _MOST_CHARS_A_TOKEN, self.card.max_tokens) for text in texts)
-        self.batcher.admit(lane, deadline, items=len(texts), tokens=least)
+        self.batcher.admit(lane, deadline, items=len(texts), tokens=least, client=client)
         started = time.perf_counter()
         encodings = encode(texts) if chars <= _INLINE_CHARS else await asyncio.to_thread(encode, texts)
-        tokenize_ms = (time.perf_counter() - started) * 1000
+        tokenize_s = time.perf_counter() - started
         good = [encoding for encoding in encodings if isinstance(encoding, Encoded)]
+        self._observer.tokenized(tokenize_s, sum(encoding.truncated for encoding in good))
         outcome = await self.batcher.submit(good, outputs=outputs, lane=lane, deadline=deadline, client=client)
-        return _joined(encodings, outcome, tokenize_ms)
+        return _joined(encodings, outcome, tokenize_s * 1000)
 
     def _prefix(self, input_type: InputType) -> str:
         return self.card.prefix(query=input_type is InputType.QUERY)
@@ -213,7 +220,14 @@ def _joined(encodings: list[Encoded | ServiceError], outcome: SubmitOutcome, tok
         error = result if isinstance(result, ServiceError) else None
         values.append(_NOTHING if isinstance(result, ServiceError) else result)
         if isinstance(encoding, Encoded):
-            items.append(ItemReport(error=error, token_count=encoding.token_count, truncated=encoding.truncated))
+            items.append(
+                ItemReport(
+                    error=error,
+                    token_count=encoding.token_count,
+                    truncated=encoding.truncated,
+                    original_token_count=encoding.original_token_count,
+                )
+            )
         else:
             items.append(ItemReport(error=error))
     timing = InferenceTiming(
@@ -245,6 +259,7 @@ def limits_for(settings: InferenceSettings, *, device: str) -> BatcherLimits:
         budget_tokens=settings.max_batch_tokens or default,
         max_batch_items=settings.max_batch_items,
         bulk_every_passes=settings.bulk_every_passes,
+        bulk_pass_seconds=settings.bulk_pass_seconds,
         max_backlog_seconds=settings.max_backlog_seconds,
         max_queued_items=settings.max_queued_items,
         close_timeout_seconds=settings.close_timeout_seconds,

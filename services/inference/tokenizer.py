@@ -1,6 +1,7 @@
 """Text to token ids, with an explicit answer to "and if it is too long?"."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +61,8 @@ class TextTokenizer:
             elif truncation is Truncation.FAIL:
                 out[i] = self._too_long("text", len(texts[i]), None if was_cut else len(encoding.ids))
             else:
-                out[i] = self._cut_single(prefix, text, truncation)
+                original = 0 if was_cut else len(encoding.ids)
+                out[i] = replace(self._cut_single(prefix, text, truncation), original_token_count=original)
         return out
 
     @property

@@ -51,11 +51,13 @@ class Encoded:
     """One text (or pair) as the model sees it, special tokens included.
 
     `ids` and `type_ids` are int32 [tokens] of equal length; `truncated` says that a part of the text is missing.
+    `original_token_count` is what a truncated text had in full, 0 where the text was too long even to be counted.
     """
 
     ids: IntArray
     type_ids: IntArray
     truncated: bool = False
+    original_token_count: int = 0
 
     @property
     def token_count(self) -> int:

@@ -98,3 +98,20 @@ async def test_in_order_when_the_source_fails_then_the_failure_arrives_after_wha
     assert await anext(results) == 0
     with pytest.raises(ConnectionError):
         await anext(results)
+
+
+async def test_in_order_when_what_is_in_work_weighs_enough_then_no_more_is_read() -> None:
+    source = Source(100)
+    gate = asyncio.Event()
+
+    async def work(number: int) -> int:
+        await gate.wait()
+        return number
+
+    results = in_order(aiter(source), work, in_work=16, weight=lambda number: 10, max_weight=25)
+    first = asyncio.ensure_future(anext(results))
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert source.taken == 3
+    gate.set()
+    assert [await first, *[number async for number in results]] == list(range(100))

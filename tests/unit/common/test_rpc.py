@@ -243,3 +243,20 @@ async def test_error_when_it_holds_more_than_a_trailer_can_then_it_stays_below_4
             await stub.ListModels(pb.ListModelsRequest())
     assert details(raised.value)["ErrorInfo"].reason == "INVALID_REQUEST"
     assert len(dict(raised.value.trailing_metadata())["grpc-status-details-bin"]) <= 4096
+
+
+@pytest.mark.parametrize("keys", [False, True])
+async def test_call_when_it_comes_then_whose_turn_it_takes_is_its_credential_or_its_host(
+    tmp_path: Path, keys: bool
+) -> None:
+    entry = {"id": "k1", "sha256": hashlib.sha256(b"secret").hexdigest(), "tenant": "acme", "role": "writer"}
+    (tmp_path / "keys.json").write_text(json.dumps([entry]))
+    options = {"authenticator": Authenticator.load(tmp_path / "keys.json")} if keys else {}
+    clients: list[str] = []
+
+    async def note(call: Call) -> None:
+        clients.append(call.client)
+
+    async with serving(note, **options) as (stub, _):
+        await stub.ListModels(pb.ListModelsRequest(), metadata=(("authorization", "Bearer secret"),))
+    assert clients == (["acme/k1"] if keys else ["ipv4:127.0.0.1"])
