@@ -32,6 +32,33 @@ class Metrics:
             "pergamon_inference_stage_seconds", "Time of one call or pass by stage: tokenize, queue, inference.",
             ("model", "stage"), buckets=DURATION_BUCKETS, registry=registry,
         )  # fmt: skip
+        self.pass_seconds = Histogram(
+            "pergamon_inference_pass_seconds", "Time of one forward pass on the device, by lane.", ("model", "lane"),
+            buckets=DURATION_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self.long_passes = Counter(
+            "pergamon_inference_long_passes_total",
+            "Passes of a single text that alone takes longer than a bulk pass should.", ("model",), registry=registry,
+        )  # fmt: skip
+        self.memory_splits = Counter(
+            "pergamon_inference_out_of_memory_total", "Passes that did not fit the device's memory at first.",
+            ("model",), registry=registry,
+        )  # fmt: skip
+        self.batch_tokens = Histogram(
+            "pergamon_inference_batch_tokens", "Tokens of one forward pass, padding included.", ("model",),
+            buckets=SIZE_BUCKETS, registry=registry,
+        )  # fmt: skip
+        self.truncated = Counter(
+            "pergamon_inference_truncated_total", "Texts of which a part was cut off.", ("model",), registry=registry
+        )
+        self.shared_items = Counter(
+            "pergamon_inference_shared_total", "Texts not computed because the same one was in flight already.",
+            ("model",), registry=registry,
+        )  # fmt: skip
+        self.items_refused = Counter(
+            "pergamon_inference_refused_total", "Texts refused before any work, by reason.", ("model", "reason"),
+            registry=registry,
+        )  # fmt: skip
         self.batch_items = Histogram(
             "pergamon_inference_batch_items", "Texts of one forward pass.", ("model",), buckets=SIZE_BUCKETS,
             registry=registry,

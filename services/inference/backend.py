@@ -10,10 +10,6 @@ class OutOfMemory(Exception):
     """The device had no room for this batch. A smaller one may fit, or the same one after `release_memory`."""
 
 
-class OutOfMemory(Exception):
-    """The device had no memory for this batch. The same batch may fit after `release_memory`, or its halves."""
-
-
 class Backend(Protocol):
     """A loaded model on a device. Used by one thread at a time.
 
@@ -32,7 +28,5 @@ class Backend(Protocol):
     def release_memory(self) -> None:
         """Give back what is cached and not in use. Called after `OutOfMemory`, before the next try."""
         ...
-
-    def release_memory(self) -> None: ...
 
     def close(self) -> None: ...

@@ -3,41 +3,27 @@
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypeVar
+from typing import TypeVar
 
 from services.common.clock import Clock, Deadline
 from services.common.errors import DeadlineExceeded, Overloaded, ServiceError
 from services.inference.backend import Backend
 from services.inference.cost import CostModel
+from services.inference.device import Device
 from services.inference.errors import DeadlineUnreachable, DeviceLost, ShuttingDown
-from services.inference.queueing import Lanes, Ticket
+from services.inference.observer import BatcherObserver, ItemEnd, PassReport, SilentObserver
+from services.inference.queueing import Lanes, PassLimits, Ticket, cut
 from services.inference.types import Encoded, ItemOutput, Lane, Outputs
-from services.inference.worker import DeviceWorker, Pass, PassEnded, prepare
+from services.inference.worker import Pass, PassEnded, prepare
 
 _T = TypeVar("_T")
-ItemEnd = Literal["done", "failed", "cancelled", "expired", "refused"]
 
-
-class BatcherObserver(Protocol):
-    """What the batcher tells about itself; services connect it to their metrics. Called on the event loop."""
-
-    def pass_ended(self, *, items: int, real_tokens: int, padded_tokens: int, seconds: float) -> None: ...
-
-    def call_started(self, lane: Lane, queue_s: float) -> None: ...
-
-    def items_ended(self, outcome: ItemEnd, count: int) -> None: ...
-
-    def backlog(self, seconds: float) -> None: ...
-
-
-class SilentObserver:
-    def pass_ended(self, *, items: int, real_tokens: int, padded_tokens: int, seconds: float) -> None: ...
-
-    def call_started(self, lane: Lane, queue_s: float) -> None: ...
-
-    def items_ended(self, outcome: ItemEnd, count: int) -> None: ...
-
-    def backlog(self, seconds: float) -> None: ...
+#: A budget that was halved for want of memory is doubled again after so many passes that ran as one.
+_CLEAN_PASSES_TO_GROW = 64
+#: A pass that is filled by this share is not cut anew for the sake of what came since.
+_FULL = 0.9
+_GONE = "the accelerator was lost; this server is draining, use another one"
+_DRAINING = "this server is draining; use another one"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +33,8 @@ class BatcherLimits:
     budget_tokens: int = 2048
     max_batch_items: int = 256
     bulk_every_passes: int = 4
+    bulk_pass_seconds: float = 0.020
+    interactive_memory_seconds: float = 5.0
     max_backlog_seconds: float = 10.0
     max_queued_items: int = 65_536
     close_timeout_seconds: float = 30.0
@@ -75,16 +63,17 @@ class _Call:
 
 
 class Batcher:
-    """A queue before one backend. Create and use it on one event loop; the device runs in a thread of its own.
+    """A queue before the devices that hold one model. Create and use it on one event loop; each device has a thread.
 
-    An idle device goes at once; while it is busy the next pass is kept ready, and recut as long as it has room or
-    the wrong lane. Refusals (`Overloaded`, `DeadlineUnreachable`) come before any work and by one rule for calls of any
-    size: the estimated seconds until the call would start.
+    An idle device goes at once; while all are busy the next passes are kept ready, and recut as long as they have room
+    or the wrong lane. Refusals (`Overloaded`, `DeadlineUnreachable`) come before any work and by one rule for calls of
+    any size: the estimated seconds until the call would start. Clients take turns by the tokens they use. A text that
+    is waiting or running already is not computed again for those who ask for the same.
     """
 
     def __init__(
         self,
-        backend: Backend,
+        backends: Sequence[Backend],
         *,
         limits: BatcherLimits,
         clock: Clock,
@@ -92,7 +81,6 @@ class Batcher:
         known_passes: Sequence[tuple[int, float]] = (),
     ) -> None:
         """`known_passes` are (padded tokens, seconds) measured before, so that estimates hold from the first call."""
-        self._backend = backend
         self._limits = limits
         self._clock = clock
         self._observer: BatcherObserver = observer or SilentObserver()
@@ -100,59 +88,70 @@ class Batcher:
         self._cost = CostModel()
         for padded_tokens, seconds in known_passes:
             self._cost.observe(padded_tokens, seconds)
-        self._lanes = Lanes(
-            budget_tokens=limits.budget_tokens, max_items=limits.max_batch_items, bulk_every=limits.bulk_every_passes
-        )
-        self._running: Pass | None = None
-        self._running_since = 0.0
-        self._ready: Pass | None = None
+        self._lanes = Lanes(bulk_every=limits.bulk_every_passes)
+        self._in_flight: dict[object, Ticket] = {}
+        self._padding_free = all(backend.padding_free for backend in backends)
+        self._budget_tokens = limits.budget_tokens
+        self._clean_passes = 0
+        self._interactive_until = float("-inf")
         self._recut_scheduled = False
         self._closing = False
         self._lost = False
         self._idle = asyncio.Event()
-        self._worker = DeviceWorker(
-            backend,
-            on_taken=lambda work: self._from_thread(self._taken, work),
-            on_ended=lambda ended: self._from_thread(self._ended, ended),
-        )
+        self._devices = [
+            Device(backend, on_taken=self._from_thread(self._taken), on_ended=self._from_thread(self._ended))
+            for backend in backends
+        ]
 
     # --- what callers see
 
     @property
     def healthy(self) -> bool:
-        return not self._lost and not self._closing and self._worker.alive
+        return not self._lost and not self._closing and all(device.alive for device in self._devices)
 
-    def backlog_seconds(self, lane: Lane = Lane.BULK) -> float:
-        """Estimated seconds until work submitted now in `lane` would start."""
-        interactive, bulk = (self._lanes.queues[each].tokens for each in (Lane.INTERACTIVE, Lane.BULK))
-        held = 0
-        if self._ready is not None and (lane is Lane.BULK or self._ready.lane is Lane.INTERACTIVE):
-            held = self._ready.batch.padded_tokens
+    @property
+    def lost(self) -> bool:
+        """Whether a device is gone for this process."""
+        return self._lost
+
+    def backlog_seconds(self, lane: Lane = Lane.BULK, *, client: str | None = None, tokens: int = 0) -> float:
+        """Estimated seconds until work of `tokens` of `client` would start in `lane`; None: of the last in the queue."""
+        queues = self._lanes.queues
+        before = queues[lane].tokens if client is None else queues[lane].tokens_before(client, tokens)
         if lane is Lane.INTERACTIVE:  # of BULK only its guaranteed share comes before
-            bulk = min(bulk, interactive // max(1, self._limits.bulk_every_passes - 1))
-        return self._seconds_of(interactive + bulk + held) + self._running_remainder_s()
+            before += min(queues[Lane.BULK].tokens, before // max(1, self._limits.bulk_every_passes - 1))
+        else:
+            before += queues[Lane.INTERACTIVE].tokens
+        ready = (device.ready for device in self._devices)
+        held = sum(w.tokens for w in ready if w is not None and (lane is Lane.BULK or w.lane is Lane.INTERACTIVE))
+        running_s = sum(self._remainder_s(device) for device in self._devices)
+        return self._seconds_of(before + held) + running_s / len(self._devices)
 
-    def admit(self, lane: Lane, deadline: Deadline, *, items: int = 1, tokens: int = 0) -> None:
+    def admit(self, lane: Lane, deadline: Deadline, *, items: int = 1, tokens: int = 0, client: str = "") -> None:
         """Raise if work submitted now would be refused. Cheap; ask before tokenising."""
         if self._lost:
-            raise DeviceLost("the accelerator was lost; this server is draining, use another one")
+            raise self._refused(DeviceLost(_GONE), items)
         if self._closing:
-            raise ShuttingDown("this server is draining; use another one")
-        wait_s = self.backlog_seconds(lane)
-        if wait_s > self._limits.max_backlog_seconds or len(self._lanes) > self._limits.max_queued_items:
-            self._observer.items_ended("refused", items)
-            retry_after_s = max(0.1, wait_s - self._limits.max_backlog_seconds / 2)
-            raise Overloaded(
-                f"work would wait {wait_s:.1f} s, the limit is {self._limits.max_backlog_seconds:.1f} s: "
-                f"retry in {retry_after_s:.1f} s",
-                retry_after_s=retry_after_s,
+            raise self._refused(ShuttingDown(_DRAINING), items)
+        limit_s = self._limits.max_backlog_seconds
+        wait_s = self.backlog_seconds(lane, client=client, tokens=tokens)
+        if wait_s > limit_s or len(self._lanes) > self._limits.max_queued_items:
+            retry_after_s = max(0.1, wait_s - limit_s / 2)
+            raise self._refused(
+                Overloaded(
+                    f"work would wait {wait_s:.1f} s, the limit is {limit_s:.1f} s: retry in {retry_after_s:.1f} s",
+                    retry_after_s=retry_after_s,
+                ),
+                items,
             )
         need_s, left_s = wait_s + self._seconds_of(tokens), deadline.remaining_s()
         if left_s <= 0.0 or need_s > left_s:
-            self._observer.items_ended("refused", items)
-            raise DeadlineUnreachable(
-                f"the work needs about {need_s:.2f} s with what waits before it, the deadline leaves {left_s:.2f} s: "
-                "send less or allow more time"
+            raise self._refused(
+                DeadlineUnreachable(
+                    f"the work needs about {need_s:.2f} s with what waits before it, the deadline leaves "
+                    f"{left_s:.2f} s: send less or allow more time"
+                ),
+                items,
             )
 
     async def submit(
@@ -165,16 +164,16 @@ class Batcher:
         """
         if not items:
             return SubmitOutcome(outcomes=(), queue_s=0.0, inference_s=0.0)
-        self.admit(lane, deadline, items=len(items), tokens=sum(item.token_count for item in items))
+        self.admit(lane, deadline, items=len(items), tokens=sum(item.token_count for item in items), client=client)
+        now = self._clock.monotonic()
+        if lane is Lane.INTERACTIVE:
+            self._interactive_until = now + self._limits.interactive_memory_seconds
         call = _Call(
-            done=self._loop.create_future(), deadline=deadline, submitted_at=self._clock.monotonic(), lane=lane,
+            done=self._loop.create_future(), deadline=deadline, submitted_at=now, lane=lane,
             outcomes=[None] * len(items), pending=len(items),
         )  # fmt: skip
-        call.tickets = [
-            Ticket(call=call, index=i, encoded=item, outputs=outputs, lane=lane) for i, item in enumerate(items)
-        ]
-        self._lanes.queues[lane].push(call.tickets)
-        self._fill_slot()
+        self._enqueue(call, items, outputs, client)
+        self._fill_slots()
         try:
             async with asyncio.timeout(deadline.remaining_s()):
                 await call.done
@@ -191,30 +190,68 @@ class Batcher:
         )
 
     async def aclose(self) -> None:
-        """Refuse new work, end what waits with `ShuttingDown`, let the running pass finish, stop the thread."""
+        """Refuse new work, end what waits with `ShuttingDown`, let running passes finish, stop the threads."""
         self._closing = True
         self._take_back()
-        self._fail_waiting(ShuttingDown("this server is draining; use another one"))
+        self._fail_waiting(ShuttingDown(_DRAINING))
         try:
             async with asyncio.timeout(self._limits.close_timeout_seconds):
-                while self._running is not None or self._ready is not None:
+                while any(device.busy for device in self._devices):
                     self._idle.clear()
                     await self._idle.wait()
         except TimeoutError:  # a device that hangs: its callers must not
-            if self._running is not None:
-                for ticket in self._running.tickets:
+            for device in self._devices:
+                for ticket in device.running.tickets if device.running else ():
                     self._end(ticket, ShuttingDown("the device did not answer while this server was draining"))
-        self._worker.stop()
+        for device in self._devices:
+            device.stop()
 
-    # --- on the event loop
+    # --- in
 
-    def _fill_slot(self) -> None:
-        """Keep the next pass ready: cut one if there is none, recut one that has room or is of the wrong lane."""
+    def _enqueue(self, call: _Call, items: Sequence[Encoded], outputs: Outputs, client: str) -> None:
+        queue = self._lanes.queues[call.lane]
+        shared = 0
+        for index, item in enumerate(items):
+            key = (item.ids.tobytes(), item.type_ids.tobytes(), outputs)
+            known = self._in_flight.get(key)
+            if known is not None:
+                known.waiters.append((call, index))
+                call.tickets.append(known)
+                shared += 1
+                self._note_start(call, known)
+                self._hasten(known, call.lane, client)
+                continue
+            ticket = Ticket(
+                key=key, encoded=item, outputs=outputs, lane=call.lane, client=client, waiters=[(call, index)]
+            )
+            self._in_flight[key] = ticket
+            call.tickets.append(ticket)
+            queue.push((ticket,))
+        if shared:
+            self._observer.shared(shared)
+
+    def _hasten(self, ticket: Ticket, lane: Lane, client: str) -> None:
+        """Let a waiting item go at the turn of the newcomer who asks for the same, where that comes earlier."""
+        if ticket.lane is Lane.BULK and lane is Lane.INTERACTIVE and not ticket.queued:
+            self._take_back()  # it may be in a pass that is yet to wait for interactive ones
+        if not ticket.queued:
+            return
+        queues = self._lanes.queues
+        earlier_lane = ticket.lane is Lane.BULK and lane is Lane.INTERACTIVE
+        if earlier_lane or (ticket.lane is lane and queues[lane].turn_of(client) < ticket.turn):
+            queues[ticket.lane].discard(ticket)
+            ticket.lane, ticket.client = lane, client
+            queues[lane].push((ticket,))
+
+    # --- passes, on the event loop
+
+    def _fill_slots(self) -> None:
+        """Keep the next passes ready: cut what is missing, recut what has room or is of the wrong lane."""
         if self._closing or self._recut_scheduled:
             return
-        if self._ready is None:
+        if any(device.ready is None for device in self._devices):
             self._offer_next()
-        elif self._could_improve(self._ready):
+        if any(device.ready is not None and self._could_improve(device.ready) for device in self._devices):
             self._recut_scheduled = True
             self._loop.call_soon(self._recut)
 
@@ -228,90 +265,137 @@ class Batcher:
     def _could_improve(self, ready: Pass) -> bool:
         if self._lanes.next_lane() is Lane.INTERACTIVE and ready.lane is Lane.BULK:
             return True
-        room = (
-            ready.batch.padded_tokens < self._limits.budget_tokens and ready.batch.size < self._limits.max_batch_items
-        )
+        limits = self._limits_of(ready.lane)
+        room = ready.tokens < limits.budget_tokens * _FULL and ready.batch.size < limits.max_items
         return room and len(self._lanes.queues[ready.lane]) > 0
 
     def _take_back(self) -> None:
-        """Return the pass in the slot to its lane, unless the device has taken it meanwhile."""
-        work = self._worker.retract()
-        if work is not None:
-            self._ready = None
-            self._lanes.give_back(list(work.tickets))
+        """Return the passes in the slots to their lanes, unless a device has taken them meanwhile."""
+        for device in self._devices:
+            work = device.retract()
+            if work is not None:
+                self._lanes.give_back(work.tickets)
 
     def _offer_next(self) -> None:
-        if self._ready is not None:
-            return
-        while tickets := self._lanes.cut():
-            alive = [ticket for ticket in tickets if not self._drop_expired(ticket)]
-            if alive:
-                self._ready = prepare(alive)
-                self._worker.offer(self._ready)
+        """Cut passes for the empty slots, idle devices first."""
+        for device in sorted(self._devices, key=lambda device: device.running is not None):
+            if device.ready is not None:
+                continue
+            work = self._cut()
+            if work is None:
                 break
+            device.offer(work)
         self._observer.backlog(self.backlog_seconds())
 
-    def _drop_expired(self, ticket: Ticket) -> bool:
-        call = _call_of(ticket)
-        if call.abandoned:
-            return True
-        if call.deadline.expired:
-            self._end(ticket, _expired(), "expired")
-            return True
-        return False
+    def _cut(self) -> Pass | None:
+        """The next pass, without what nobody waits for any more; None if nothing waits."""
+        while (lane := self._lanes.next_lane()) is not None:
+            tickets = cut(self._lanes.queues[lane], self._limits_of(lane))
+            alive = [ticket for ticket in tickets if self._is_wanted(ticket)]
+            if alive:
+                return prepare(alive, padding_free=self._padding_free)
+        return None
 
-    def _taken(self, work: Pass) -> None:
-        if self._ready is work:
-            self._ready = None
-        self._running, self._running_since = work, self._clock.monotonic()
-        self._lanes.started(work.lane)
+    def _limits_of(self, lane: Lane) -> PassLimits:
+        """While there is interactive traffic, a bulk pass is kept short: who comes in the midst of it has to wait."""
+        budget = self._budget_tokens
+        if lane is Lane.BULK and self._clock.monotonic() < self._interactive_until:
+            budget = min(budget, self._cost.tokens_within(self._limits.bulk_pass_seconds, default=budget))
+        return PassLimits(budget_tokens=budget, max_items=self._limits.max_batch_items, padding_free=self._padding_free)
+
+    def _is_wanted(self, ticket: Ticket) -> bool:
+        wanted = False
+        for waiter, _ in ticket.waiters:
+            call = _call_of(waiter)
+            wanted = wanted or not (call.abandoned or call.deadline.expired)
+        if not wanted:
+            self._end(ticket, _expired(), "expired")
+        return wanted
+
+    def _taken(self, device: Device, work: Pass) -> None:
+        now = self._clock.monotonic()
+        device.started(work, now)
+        self._lanes.started(work.lane, work.tickets)
         for ticket in work.tickets:
-            call = _call_of(ticket)
-            if call.started_at is None:
-                call.started_at = self._running_since
-                self._observer.call_started(call.lane, call.started_at - call.submitted_at)
-        if not self._recut_scheduled:
+            for waiter, _ in ticket.waiters:
+                self._mark_started(_call_of(waiter), now)
+        if not self._recut_scheduled and not self._closing:
             self._offer_next()
 
-    def _ended(self, ended: PassEnded) -> None:
-        self._running = None
-        batch = ended.work.batch
-        if ended.clean:
-            self._cost.observe(batch.padded_tokens, ended.seconds)
-        self._observer.pass_ended(
-            items=batch.size, real_tokens=sum(ticket.tokens for ticket in ended.work.tickets),
-            padded_tokens=batch.padded_tokens, seconds=ended.seconds,
-        )  # fmt: skip
+    def _note_start(self, call: _Call, ticket: Ticket) -> None:
+        """A call whose item another has on the device already does not queue for it."""
+        if any(d.running is not None and ticket in d.running.tickets for d in self._devices):
+            self._mark_started(call, self._clock.monotonic())
+
+    def _mark_started(self, call: _Call, now: float) -> None:
+        if call.started_at is None:
+            call.started_at = now
+            self._observer.call_started(call.lane, now - call.submitted_at)
+
+    def _ended(self, device: Device, ended: PassEnded) -> None:
+        device.ended()
+        self._learn(ended)
         for ticket, outcome in zip(ended.work.tickets, ended.outcomes, strict=True):
             self._lost = self._lost or isinstance(outcome, DeviceLost)
             self._end(ticket, outcome)
         if self._lost:
             self._take_back()
-            self._fail_waiting(DeviceLost("the accelerator was lost; this server is draining, use another one"))
-        if self._ready is None and not self._closing and not self._lost:
+            self._fail_waiting(DeviceLost(_GONE))
+        elif not self._closing:
             self._offer_next()
         self._idle.set()
-        self._observer.backlog(self.backlog_seconds())
+
+    def _learn(self, ended: PassEnded) -> None:
+        """What a pass cost, and whether the memory bears passes of this size."""
+        work = ended.work
+        if ended.clean:
+            self._cost.observe(work.tokens, ended.seconds)
+            self._clean_passes += 1
+            if self._budget_tokens < self._limits.budget_tokens and self._clean_passes >= _CLEAN_PASSES_TO_GROW:
+                self._budget_tokens = min(self._limits.budget_tokens, self._budget_tokens * 2)
+                self._clean_passes = 0
+        if ended.out_of_memory:
+            self._budget_tokens = max(1, min(self._budget_tokens, work.tokens // 2))
+            self._clean_passes = 0
+        target_s = self._limits.bulk_pass_seconds
+        self._observer.pass_ended(
+            PassReport(
+                lane=work.lane, items=work.batch.size, real_tokens=work.real_tokens,
+                padded_tokens=work.batch.padded_tokens, seconds=ended.seconds, out_of_memory=ended.out_of_memory,
+                one_long_item=work.batch.size == 1 and self._cost.seconds(work.tokens) > target_s,
+            )
+        )  # fmt: skip
+
+    # --- out
 
     def _end(self, ticket: Ticket, outcome: ItemOutput | ServiceError, how: ItemEnd | None = None) -> None:
-        call = _call_of(ticket)
-        if call.abandoned or call.outcomes[ticket.index] is not None:
-            return
-        call.outcomes[ticket.index] = outcome
-        call.pending -= 1
-        self._observer.items_ended(how or ("failed" if isinstance(outcome, ServiceError) else "done"), 1)
-        if call.pending == 0 and not call.done.done():
-            call.done.set_result(None)
+        """Hand the outcome to all who wait for the item."""
+        if self._in_flight.get(ticket.key) is ticket:
+            del self._in_flight[ticket.key]
+        ended = 0
+        for waiter, index in ticket.waiters:
+            call = _call_of(waiter)
+            if call.abandoned or call.outcomes[index] is not None:
+                continue
+            call.outcomes[index] = outcome
+            call.pending -= 1
+            ended += 1
+            if call.pending == 0 and not call.done.done():
+                call.done.set_result(None)
+        if ended:
+            self._observer.items_ended(how or ("failed" if isinstance(outcome, ServiceError) else "done"), ended)
 
     def _abandon(self, call: _Call, how: ItemEnd) -> None:
-        """Nobody waits any more: what still queues is dropped, what the device has in hand is ignored when it comes."""
+        """This caller waits no more: what only it wanted is dropped from the queue, or ignored when it comes."""
         if call.pending:
             self._observer.items_ended(how, call.pending)
         call.abandoned = True
-        if self._ready is not None and any(ticket.call is call for ticket in self._ready.tickets):
+        alone = [t for t in call.tickets if all(_call_of(waiter).abandoned for waiter, _ in t.waiters)]
+        if any(not ticket.queued and self._in_flight.get(ticket.key) is ticket for ticket in alone):
             self._take_back()
-        for ticket in call.tickets:
-            self._lanes.queues[call.lane].discard(ticket)
+        for ticket in alone:
+            if self._lanes.queues[ticket.lane].discard(ticket) and self._in_flight.get(ticket.key) is ticket:
+                del self._in_flight[ticket.key]
         if not self._closing:
             self._offer_next()
 
@@ -322,24 +406,31 @@ class Batcher:
                     queue.discard(ticket)
                     self._end(ticket, error)
 
+    def _refused(self, error: ServiceError, items: int) -> ServiceError:
+        self._observer.items_ended("refused", items)
+        self._observer.refused(error.error_reason, items)
+        return error
+
     # --- estimates
 
     def _seconds_of(self, tokens: int) -> float:
-        return self._cost.seconds(tokens, passes=-(-tokens // self._limits.budget_tokens))
+        return self._cost.seconds(tokens, passes=-(-tokens // self._budget_tokens)) / len(self._devices)
 
-    def _running_remainder_s(self) -> float:
-        if self._running is None:
+    def _remainder_s(self, device: Device) -> float:
+        if device.running is None:
             return 0.0
-        spent_s = self._clock.monotonic() - self._running_since
-        return max(0.0, self._seconds_of(self._running.batch.padded_tokens) - spent_s)
+        return max(0.0, self._cost.seconds(device.running.tokens) - (self._clock.monotonic() - device.since))
 
-    def _from_thread(self, function: Callable[[_T], None], argument: _T) -> None:
-        self._loop.call_soon_threadsafe(function, argument)
+    def _from_thread(self, function: Callable[[Device, _T], None]) -> Callable[[Device, _T], None]:
+        def tell(device: Device, argument: _T) -> None:
+            self._loop.call_soon_threadsafe(function, device, argument)
+
+        return tell
 
 
-def _call_of(ticket: Ticket) -> _Call:
-    assert isinstance(ticket.call, _Call)
-    return ticket.call
+def _call_of(waiter: object) -> _Call:
+    assert isinstance(waiter, _Call)
+    return waiter
 
 
 def _expired() -> DeadlineExceeded:

@@ -29,6 +29,13 @@ class CostModel:
         fixed, per_token = self._line()
         return fixed * passes + per_token * padded_tokens
 
+    def tokens_within(self, seconds: float, *, default: int) -> int:
+        """How many padded tokens one pass of `seconds` holds, at least 1; `default` as long as nothing was observed."""
+        if not self.known:
+            return default
+        fixed, per_token = self._line()
+        return max(1, int((seconds - fixed) / per_token)) if per_token > 0.0 else default
+
     def _line(self) -> tuple[float, float]:
         mean_x, mean_y = self._x / self._weight, self._y / self._weight
         variance = self._xx / self._weight - mean_x * mean_x

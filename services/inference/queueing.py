@@ -1,99 +1,204 @@
-"""The two lanes of waiting items, and how the next pass is cut from them. Pure: no clock, no threads, no device."""
+"""Who goes next: two lanes of waiting items, turns between clients, and how a pass is cut. Pure: no clock, no device."""
 
+import heapq
+from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import islice
+from operator import attrgetter
 
 from services.inference.types import Encoded, Lane, Outputs
 
-#: How many waiting items, oldest first, are looked at to find company of like length for the oldest.
+#: How many waiting items, in the order of their turns, are looked at to find company of like length for the first.
 WINDOW_ITEMS = 512
+#: Company may be shorter than the longest of a pass by this share, or by so many tokens, which a pass of its own costs.
+_SHORTER_SHARE, _SHORTER_TOKENS = 0.2, 32
+
+_turn = attrgetter("turn")
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Ticket:
-    """One item in the queue: `call` is whose it is (opaque here), `index` its place there."""
+    """One item of work, and who waits for it.
 
-    call: object
-    index: int
+    `waiters` are opaque here: several where the same text was asked for more than once. `turn` is its place in the
+    lane, given by the queue. `queued` is False once it is in a pass.
+    """
+
+    key: object
     encoded: Encoded
     outputs: Outputs
     lane: Lane
+    client: str
+    waiters: list[tuple[object, int]]
     tokens: int = field(init=False)
+    turn: float = 0.0
+    queued: bool = False
 
     def __post_init__(self) -> None:
         self.tokens = self.encoded.token_count
 
 
 class LaneQueue:
-    """First in, first out; removal anywhere in constant time; knows the tokens it holds."""
+    """The items of one lane, by turns that are fair between clients: start-time fair queueing (Goyal et al. 1996).
+
+    Each client's items follow each other at a distance of their tokens on a common axis; the next to go is the one
+    furthest back on it. A client that has used nothing starts where the axis is now, however much others have queued.
+    """
 
     def __init__(self) -> None:
-        self._items: dict[Ticket, None] = {}
+        self._clients: dict[str, OrderedDict[Ticket, None]] = {}
+        self._tokens_of: dict[str, int] = {}
+        self._next_turn: dict[str, float] = {}
+        #: Clients whose foremost items were given back, and so may stand before others with an earlier turn.
+        self._mixed: set[str] = set()
+        self._now = 0.0
+        self._items = 0
         self.tokens = 0
 
     def __len__(self) -> int:
-        return len(self._items)
+        return self._items
+
+    @property
+    def clients(self) -> int:
+        return len(self._clients)
+
+    def turn_of(self, client: str) -> float:
+        """The turn that an item of `client` would get now."""
+        return max(self._now, self._next_turn.get(client, 0.0))
+
+    def tokens_before(self, client: str, tokens: int) -> int:
+        """Tokens that go before work of `tokens` that `client` would add now: its own, and of others what their turns
+        allow them until then."""
+        own = self._tokens_of.get(client, 0)
+        if own == self.tokens:
+            return own
+        return own + sum(min(held, own + tokens) for other, held in self._tokens_of.items() if other != client)
 
     def push(self, tickets: Iterable[Ticket]) -> None:
         for ticket in tickets:
-            self._items[ticket] = None
-            self.tokens += ticket.tokens
+            ticket.turn = self.turn_of(ticket.client)
+            self._next_turn[ticket.client] = ticket.turn + ticket.tokens
+            self._add(ticket)
 
     def push_front(self, tickets: Iterable[Ticket]) -> None:
-        """Give back what was cut but not run, in front of everything that waits."""
-        returned = dict.fromkeys(tickets)
-        self.tokens += sum(ticket.tokens for ticket in returned)
-        self._items = returned | self._items
+        """Give back what was cut but not run; it keeps its turn."""
+        for ticket in sorted(tickets, key=_turn, reverse=True):
+            self._add(ticket).move_to_end(ticket, last=False)
+            self._mixed.add(ticket.client)
 
     def discard(self, ticket: Ticket) -> bool:
-        if ticket not in self._items:
+        items = self._clients.get(ticket.client)
+        if items is None or ticket not in items:
             return False
-        del self._items[ticket]
+        del items[ticket]
+        ticket.queued = False
         self.tokens -= ticket.tokens
+        self._items -= 1
+        self._tokens_of[ticket.client] -= ticket.tokens
+        if not items:
+            del self._clients[ticket.client], self._tokens_of[ticket.client]
+            if self._next_turn.get(ticket.client, 0.0) <= self._now:
+                self._next_turn.pop(ticket.client, None)
+        if not self._items and len(self._next_turn) > WINDOW_ITEMS:
+            self._next_turn.clear()  # nobody waits, so that nobody is ahead of anybody
         return True
 
+    def started(self, tickets: Iterable[Ticket]) -> None:
+        """These are on the device: the axis has come to the turn of the first of them."""
+        self._now = max(self._now, min(map(_turn, tickets)))
+        self._mixed.clear()
+
     def window(self) -> list[Ticket]:
-        return list(islice(self._items, WINDOW_ITEMS))
+        """The next so many, by their turns."""
+        if len(self._clients) == 1:
+            (only,) = self._clients.values()
+            return list(islice(only, WINDOW_ITEMS))
+        rows = (
+            sorted(islice(items, WINDOW_ITEMS), key=_turn) if client in self._mixed else items
+            for client, items in self._clients.items()
+        )
+        return list(islice(heapq.merge(*rows, key=_turn), WINDOW_ITEMS))
+
+    def _add(self, ticket: Ticket) -> "OrderedDict[Ticket, None]":
+        items = self._clients.setdefault(ticket.client, OrderedDict())
+        items[ticket] = None
+        ticket.queued = True
+        self.tokens += ticket.tokens
+        self._items += 1
+        self._tokens_of[ticket.client] = self._tokens_of.get(ticket.client, 0) + ticket.tokens
+        return items
 
 
-def cut(queue: LaneQueue, *, budget_tokens: int, max_items: int) -> list[Ticket]:
-    """Take the next pass out of `queue`: the oldest item, and those of its window that are closest to it in length.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassLimits:
+    """What bounds a pass. `budget_tokens` counts padding unless the device runs without any (`padding_free`)."""
 
-    The padded size (items times the longest) stays within `budget_tokens`; an item that alone exceeds it goes
-    alone. Because the oldest always goes, no item waits for more passes than there were items before it.
+    budget_tokens: int
+    max_items: int
+    padding_free: bool = False
+
+
+def cut(queue: LaneQueue, limits: PassLimits) -> list[Ticket]:
+    """Take the next pass out of `queue`: the item whose turn it is, and company from its window.
+
+    An item that alone exceeds the budget goes alone. Because the first always goes, no item waits for more passes than
+    there were items before it by their turns.
     """
     window = queue.window()
     if not window:
         return []
-    oldest = window[0]
-    ordered = sorted(window, key=lambda ticket: ticket.tokens)
-    low = high = ordered.index(oldest)  # identity: tickets compare by it
-    while high - low + 1 < max_items:
-        size = high - low + 2
-        fits_below = low > 0 and size * ordered[high].tokens <= budget_tokens
-        fits_above = high + 1 < len(ordered) and size * ordered[high + 1].tokens <= budget_tokens
-        if not fits_below and not fits_above:
-            break
-        gap_below = ordered[high].tokens - ordered[low - 1].tokens if fits_below else None
-        gap_above = ordered[high + 1].tokens - ordered[low].tokens if fits_above else None
-        if gap_above is not None and (gap_below is None or gap_above <= gap_below):
-            high += 1
-        else:
-            low -= 1
-    taken = ordered[low : high + 1]
+    taken = _in_turn(window, limits) if limits.padding_free else _of_like_length(window, limits)
     for ticket in taken:
         queue.discard(ticket)
     return taken
 
 
+def _in_turn(window: list[Ticket], limits: PassLimits) -> list[Ticket]:
+    """As many as fit, in order; what does not fit is passed over, and is among the first next time."""
+    taken: list[Ticket] = []
+    room = limits.budget_tokens
+    for ticket in window:
+        if ticket.tokens <= room or not taken:
+            taken.append(ticket)
+            room -= ticket.tokens
+            if room <= 0 or len(taken) >= limits.max_items:
+                break
+    return taken
+
+
+def _of_like_length(window: list[Ticket], limits: PassLimits) -> list[Ticket]:
+    """The first, and those closest to it in length, as long as the padded size is within the budget.
+
+    Company that is much shorter than the longest would cost more as padding than in a pass of its own.
+    """
+    first = window[0]
+    ordered = sorted(window, key=attrgetter("tokens"))
+    low = high = ordered.index(first)  # identity: tickets compare by it
+    while high - low + 1 < limits.max_items:
+        size, longest, shortest = high - low + 2, ordered[high].tokens, ordered[low].tokens
+        below = ordered[low - 1].tokens if low else 0
+        above = ordered[high + 1].tokens if high + 1 < len(ordered) else 0
+        fits_below = low > 0 and size * longest <= limits.budget_tokens and _alike(below, longest)
+        fits_above = above > 0 and size * above <= limits.budget_tokens and _alike(shortest, above)
+        if fits_above and (not fits_below or above - shortest <= longest - below):
+            high += 1
+        elif fits_below:
+            low -= 1
+        else:
+            break
+    return ordered[low : high + 1]
+
+
+def _alike(tokens: int, longest: int) -> bool:
+    return longest - tokens <= max(_SHORTER_TOKENS, longest * _SHORTER_SHARE)
+
+
 class Lanes:
     """INTERACTIVE before BULK; but every `bulk_every`-th pass is BULK's while both wait."""
 
-    def __init__(self, *, budget_tokens: int, max_items: int, bulk_every: int) -> None:
+    def __init__(self, *, bulk_every: int) -> None:
         self.queues = {lane: LaneQueue() for lane in Lane}
-        self._budget_tokens = budget_tokens
-        self._max_items = max_items
         self._bulk_every = bulk_every
         self._passes_since_bulk = 0
 
@@ -106,16 +211,11 @@ class Lanes:
             return Lane.BULK
         return Lane.INTERACTIVE if len(interactive) else None
 
-    def cut(self) -> list[Ticket]:
-        """The next pass; empty if nothing waits. Does not count as a pass until `started`."""
-        lane = self.next_lane()
-        if lane is None:
-            return []
-        return cut(self.queues[lane], budget_tokens=self._budget_tokens, max_items=self._max_items)
-
-    def give_back(self, tickets: list[Ticket]) -> None:
+    def give_back(self, tickets: Iterable[Ticket]) -> None:
+        tickets = list(tickets)
         if tickets:
             self.queues[tickets[0].lane].push_front(tickets)
 
-    def started(self, lane: Lane) -> None:
+    def started(self, lane: Lane, tickets: Iterable[Ticket]) -> None:
         self._passes_since_bulk = 0 if lane is Lane.BULK else self._passes_since_bulk + 1
+        self.queues[lane].started(tickets)

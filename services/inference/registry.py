@@ -9,7 +9,7 @@ from pathlib import Path
 from services.common import logs
 from services.common.clock import Clock, Deadline
 from services.common.errors import NotFound, Overloaded, ServiceError
-from services.inference.batcher import BatcherObserver
+from services.inference.observer import BatcherObserver
 from services.inference.cards import ModelCard, ModelKind
 from services.inference.checkpoint import TOKENIZER_FILE
 from services.inference.engine import InferenceEngine, LazyEngine

@@ -17,7 +17,8 @@ class InferenceSettings:
     `device` is for the torch backend: `auto`, `cpu`, `cuda` or `cuda:N`. `precision` `auto` is bf16 where the
     device computes it natively, else f32. `threads` 0 lets the backend use every core it may. `max_batch_tokens`
     is the padded size of one forward pass; 0 takes 2,048 on a CPU and 16,384 on a GPU. Work that would wait
-    longer than `max_backlog_seconds` is refused.
+    longer than `max_backlog_seconds` is refused. While there is interactive traffic, a bulk pass is cut so that it
+    takes about `bulk_pass_seconds`.
     """
 
     models_dir: Path = field(default_factory=default_models_dir)
@@ -30,4 +31,5 @@ class InferenceSettings:
     max_backlog_seconds: float = 10.0
     max_queued_items: int = 65_536
     bulk_every_passes: int = 4
+    bulk_pass_seconds: float = 0.020
     close_timeout_seconds: float = 30.0

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from services.common.errors import ServiceError
-from services.inference.backend import Backend
+from services.inference.backend import Backend, OutOfMemory
 from services.inference.errors import DeviceLost, InferenceFailed
 from services.inference.queueing import Ticket
 from services.inference.types import BatchOutput, Encoded, ItemOutput, Lane, Output, Outputs, TokenBatch
@@ -16,10 +16,15 @@ from services.inference.types import BatchOutput, Encoded, ItemOutput, Lane, Out
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Pass:
-    """One forward pass, ready for the device: `batch` row i belongs to `tickets[i]`."""
+    """One forward pass, ready for the device: `batch` row i belongs to `tickets[i]`.
+
+    `tokens` is what it costs: padded tokens, or the real ones where the device runs without padding.
+    """
 
     tickets: tuple[Ticket, ...]
     batch: TokenBatch
+    real_tokens: int
+    tokens: int
 
     @property
     def lane(self) -> Lane:
@@ -28,12 +33,16 @@ class Pass:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PassEnded:
-    """What came of a pass: `outcomes[i]` for `tickets[i]`; `seconds` on the device; `clean` if it ran as one."""
+    """What came of a pass: `outcomes[i]` for `tickets[i]`; `seconds` on the device; `clean` if it ran as one.
+
+    `out_of_memory`: it was too much for the device at first, whatever came of it then.
+    """
 
     work: Pass
     outcomes: tuple[ItemOutput | ServiceError, ...]
     seconds: float
     clean: bool
+    out_of_memory: bool = False
 
 
 def pad(items: list[Encoded], outputs: Outputs) -> TokenBatch:
@@ -47,9 +56,13 @@ def pad(items: list[Encoded], outputs: Outputs) -> TokenBatch:
     return TokenBatch(ids=ids, mask=mask, type_ids=type_ids, outputs=outputs)
 
 
-def prepare(tickets: list[Ticket]) -> Pass:
+def prepare(tickets: list[Ticket], *, padding_free: bool) -> Pass:
     outputs = frozenset[Output]().union(*{ticket.outputs for ticket in tickets})
-    return Pass(tickets=tuple(tickets), batch=pad([ticket.encoded for ticket in tickets], outputs))
+    batch = pad([ticket.encoded for ticket in tickets], outputs)
+    real = sum(ticket.tokens for ticket in tickets)
+    return Pass(
+        tickets=tuple(tickets), batch=batch, real_tokens=real, tokens=real if padding_free else batch.padded_tokens
+    )
 
 
 class DeviceWorker:
@@ -116,27 +129,45 @@ class DeviceWorker:
     def _run(self, work: Pass) -> PassEnded:
         started = time.perf_counter()
         try:
-            outcomes = split(self._backend.run(work.batch), work.batch.size)
-            clean = True
+            outcomes, clean = split(self._backend.run(work.batch), work.batch.size), True
         except Exception as error:
-            outcomes = self._isolate([ticket.encoded for ticket in work.tickets], work.batch.outputs, error)
-            clean = False
-        return PassEnded(work=work, outcomes=tuple(outcomes), seconds=time.perf_counter() - started, clean=clean)
+            items = [ticket.encoded for ticket in work.tickets]
+            outcomes, clean = self._rescue(items, work.batch.outputs, error), False
+            out_of_memory = isinstance(error, OutOfMemory)
+        else:
+            out_of_memory = False
+        return PassEnded(
+            work=work, outcomes=tuple(outcomes), seconds=time.perf_counter() - started, clean=clean,
+            out_of_memory=out_of_memory,
+        )  # fmt: skip
 
-    def _isolate(self, items: list[Encoded], outputs: Outputs, error: Exception) -> list[ItemOutput | ServiceError]:
-        """Run the halves of a failed pass, down to single items, so that only the culprit fails."""
+    def _rescue(self, items: list[Encoded], outputs: Outputs, error: Exception) -> list[ItemOutput | ServiceError]:
+        """What can be had of a pass that failed: all of it once memory is free, else its halves, down to single items,
+        so that only the culprit fails."""
+        if isinstance(error, OutOfMemory):
+            self._backend.release_memory()
+            try:
+                return split(self._backend.run(pad(items, outputs)), len(items))
+            except Exception as again:
+                error = again
         if isinstance(error, DeviceLost):
             return [error] * len(items)
         if len(items) == 1:
-            return [InferenceFailed(f"the model failed on this input ({type(error).__name__})")]
+            return [_failed(error)]
         middle = len(items) // 2
         out: list[ItemOutput | ServiceError] = []
         for half in (items[:middle], items[middle:]):
             try:
                 out.extend(split(self._backend.run(pad(half, outputs)), len(half)))
             except Exception as failure:
-                out.extend(self._isolate(half, outputs, failure))
+                out.extend(self._rescue(half, outputs, failure))
         return out
+
+
+def _failed(error: Exception) -> InferenceFailed:
+    if isinstance(error, OutOfMemory):
+        return InferenceFailed("the device has no room for this input, even on its own")
+    return InferenceFailed(f"the model failed on this input ({type(error).__name__})")
 
 
 def split(output: BatchOutput, size: int) -> list[ItemOutput | ServiceError]:

@@ -1,5 +1,6 @@
 """Builders for tests of inference: tiny models with random weights, a word tokenizer, and a backend under control."""
 
+import itertools
 import json
 import threading
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from services.inference.types import BatchOutput, Encoded, Output, TokenBatch
 
 WORDS = tuple(f"w{i}" for i in range(90))
 _SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+_seeds = itertools.count(1_000)
 DENSE = frozenset({Output.DENSE})
 VOCABULARY = len(_SPECIALS) + len(WORDS)
 HIDDEN, HEADS, INNER, LAYERS, POSITIONS = 32, 4, 48, 2, 66
@@ -47,8 +49,9 @@ def encoded(*ids: int) -> Encoded:
     return Encoded(ids=np.array(ids, np.int32), type_ids=np.zeros(len(ids), np.int32))
 
 
-def of_length(tokens: int, seed: int = 0) -> Encoded:
-    rng = np.random.default_rng((tokens, seed))
+def of_length(tokens: int, seed: int | None = None) -> Encoded:
+    """Random ids; without a `seed` other ones every time, since equal texts in flight are computed once."""
+    rng = np.random.default_rng((tokens, next(_seeds) if seed is None else seed))
     return encoded(2, *(int(i) for i in rng.integers(4, VOCABULARY, tokens - 2)), 3)
 
 
@@ -130,6 +133,8 @@ class GatedBackend:
     ) -> None:  # fmt: skip
         self.card = card()
         self.device = "fake"
+        self.padding_free = False
+        self.released = 0
         self.passes: list[TokenBatch] = []
         self._fake = FakeBackend(self.card)
         self._permits = threading.Semaphore(0)
@@ -146,6 +151,9 @@ class GatedBackend:
         assert output.dense is not None
         output.dense[np.isin(batch.ids, self._nan_on).any(axis=1)] = np.nan
         return output
+
+    def release_memory(self) -> None:
+        self.released += 1
 
     def step(self) -> None:
         self._permits.release()

@@ -42,9 +42,6 @@ class FakeBackend:
         return BatchOutput(dense=dense, sparse=sparse, multi_vector=multi_vector, logits=logits)
 
     def release_memory(self) -> None:
-        """Nothing is held."""
-
-    def release_memory(self) -> None:
         self.released += 1
 
     def close(self) -> None:

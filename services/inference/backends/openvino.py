@@ -28,6 +28,7 @@ class OpenVinoBackend:
     ) -> None:
         self.card = card
         self.device = "cpu"
+        self.padding_free = False
         self.precision = precision
         self._head = head
         self._request = compiled.create_infer_request()
@@ -67,6 +68,9 @@ class OpenVinoBackend:
                 return BatchOutput(logits=self._head.logits(rows))
             case ModelKind.SPARSE:
                 return BatchOutput(sparse=sparse_rows(rows))
+
+    def release_memory(self) -> None:
+        """The memory of a CPU is the system's; kept shapes are few."""
 
     def close(self) -> None:
         del self._request

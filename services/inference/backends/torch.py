@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from services.inference.backends.rows import sparse_rows, unit_rows
+from services.inference.backend import OutOfMemory
 from services.inference.cards import ModelCard, ModelKind, Pooling
 from services.inference.errors import DeviceLost, ModelInvalid
 from services.inference.types import BatchOutput, TokenBatch
@@ -31,6 +32,7 @@ class TorchBackend:
     def __init__(self, card: ModelCard, model: Any, device: torch.device, *, has_type_ids: bool) -> None:
         self.card = card
         self.device = str(device)
+        self.padding_free = False
         self._device = device
         self._model = model
         self._has_type_ids = has_type_ids
@@ -54,13 +56,16 @@ class TorchBackend:
         try:
             with torch.inference_mode():
                 return self._run(batch)
-        except torch.OutOfMemoryError:
-            torch.cuda.empty_cache()  # so that the halves of this batch have a chance
-            raise
+        except torch.OutOfMemoryError as error:
+            raise OutOfMemory from error
         except RuntimeError as error:
             if self._device.type == "cuda" and any(sign in str(error) for sign in _FATAL):
                 raise DeviceLost("the accelerator was lost; this server is draining, use another one") from error
             raise
+
+    def release_memory(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
 
     def close(self) -> None:
         del self._model
