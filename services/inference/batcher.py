@@ -106,6 +106,10 @@ class Batcher:
     # --- what callers see
 
     @property
+    def limits(self) -> BatcherLimits:
+        return self._limits
+
+    @property
     def healthy(self) -> bool:
         return not self._lost and not self._closing and all(device.alive for device in self._devices)
 

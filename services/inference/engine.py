@@ -131,6 +131,15 @@ class InferenceEngine:
         return self._backend.device
 
     @property
+    def precision(self) -> str:
+        """What the backend computes in, as `bf16` or `f32`; empty where it does not say."""
+        return str(getattr(self._backend, "precision", ""))
+
+    @property
+    def limits(self) -> BatcherLimits:
+        return self.batcher.limits
+
+    @property
     def healthy(self) -> bool:
         return self.batcher.healthy
 

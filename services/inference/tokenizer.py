@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from tokenizers import Encoding, Tokenizer
@@ -14,6 +15,16 @@ from services.inference.types import Encoded, Truncation
 #: No vocabulary needs more than this many characters for an average token of real text. Longer texts are cut to
 #: it before they are tokenised, so that one huge text cannot occupy the processor.
 CHARS_PER_TOKEN_MAX = 64
+
+
+class Piece(NamedTuple):
+    """One token of a text: the characters `start` to `stop` of it, or one that was added around it (`special`)."""
+
+    token_id: int
+    name: str
+    special: bool
+    start: int
+    stop: int
 
 
 class TextTokenizer:
@@ -46,6 +57,19 @@ class TextTokenizer:
     def token_ids(self, texts: Sequence[str], *, prefix: str = "") -> list[list[int]]:
         """The ids of every text in full: prefix and special tokens included, nothing cut. Empty texts are fine."""
         return [encoding.ids for encoding in self._tokenizer.encode_batch([prefix + text for text in texts])]
+
+    def pieces(self, text: str, *, special_tokens: bool) -> list[Piece]:
+        """The tokens of `text` in full, with the places they stand for; with those around it if `special_tokens`."""
+        found = self._tokenizer.encode(text, add_special_tokens=special_tokens)
+        columns = zip(found.ids, found.tokens, found.special_tokens_mask, found.offsets, strict=True)
+        return [
+            Piece(token_id=token_id, name=name, special=special == 1, start=start, stop=stop)
+            for token_id, name, special, (start, stop) in columns
+        ]
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool) -> str:
+        """The text of `ids`, each of which must be below `vocabulary_size`."""
+        return self._tokenizer.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def encode(
         self, texts: Sequence[str], *, prefix: str = "", truncation: Truncation = Truncation.FAIL
