@@ -25,9 +25,12 @@ class RerankerEngine:
     def __init__(self, registry: ModelRegistry) -> None:
         self._registry = registry
 
-    async def rerank(self, call: RerankCall, deadline: Deadline) -> RerankReply:
-        """Errors of the whole call: MODEL_NOT_FOUND, LANGUAGE_NOT_SUPPORTED, INPUT_TOO_LONG (the query), OVERLOADED and
-        the like; those of one passage are among the failures."""
+    async def rerank(self, call: RerankCall, deadline: Deadline, *, client: str = "") -> RerankReply:
+        """`client` is whose turn it takes among those of others.
+
+        Errors of the whole call: MODEL_NOT_FOUND, LANGUAGE_NOT_SUPPORTED, INPUT_TOO_LONG (the query), OVERLOADED and
+        the like; those of one passage are among the failures.
+        """
         started = time.perf_counter()
         card = self._registry.card(call.model)
         claimed = card.speaks(call.language)
@@ -38,7 +41,9 @@ class RerankerEngine:
         query, query_truncated = await _fitted(engine.tokenizer, call)
         fit_ms = (time.perf_counter() - fitting) * 1000
         truncation = Truncation.RIGHT if call.cut_passages else Truncation.FAIL
-        outcome = await engine.rerank(query, call.passages, truncation=truncation, lane=call.lane, deadline=deadline)
+        outcome = await engine.rerank(
+            query, call.passages, truncation=truncation, lane=call.lane, deadline=deadline, client=client
+        )
         scores, failures = judgements(outcome, engine.card)
         return RerankReply(
             model=engine.card.name,

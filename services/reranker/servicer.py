@@ -31,7 +31,14 @@ class RerankerServicer(stubs.RerankerServiceServicer):
     async def RerankStream(
         self, call: Call, request: AsyncIterator[pb.RerankStreamRequest]
     ) -> AsyncIterator[pb.RerankStreamResponse]:
-        async for reply in in_order(request, lambda one: self._rerank_one(call, one), in_work=_STREAM_IN_WORK):
+        replies = in_order(
+            request,
+            lambda one: self._rerank_one(call, one),
+            in_work=_STREAM_IN_WORK,
+            weight=lambda one: len(one.request.passages),
+            max_weight=self._max_passages,
+        )
+        async for reply in replies:
             yield reply
 
     @rpc(Role.READER)
@@ -45,7 +52,7 @@ class RerankerServicer(stubs.RerankerServiceServicer):
 
     async def _rerank(self, call: Call, request: pb.RerankRequest) -> pb.RerankResponse:
         asked = rerank_in(request, max_passages=self._max_passages)
-        return rerank_out(asked, await self._engine.rerank(asked, call.deadline))
+        return rerank_out(asked, await self._engine.rerank(asked, call.deadline, client=call.client))
 
     async def _rerank_one(self, call: Call, one: pb.RerankStreamRequest) -> pb.RerankStreamResponse:
         try:

@@ -129,6 +129,7 @@ class Services:
     watch: Script = field(default_factory=Script)
     cancel_job: Script = field(default_factory=Script)
     embed_stream: Callable | None = None
+    rerank_stream: Callable | None = None
     upload_stream: Callable | None = None
 
     async def _upload(self, pieces, context):
@@ -138,6 +139,10 @@ class Services:
 
     async def _embed_stream(self, requests, context):
         async for reply in self.embed_stream(requests, context):
+            yield reply
+
+    async def _rerank_stream(self, requests, context):
+        async for reply in self.rerank_stream(requests, context):
             yield reply
 
     def add_to(self, server: aio.Server) -> None:
@@ -152,7 +157,10 @@ class Services:
             server,
         )
         reranker_pb2_grpc.add_RerankerServiceServicer_to_server(
-            scripted(reranker_pb2_grpc.RerankerServiceServicer, Rerank=self.rerank.unary), server
+            scripted(
+                reranker_pb2_grpc.RerankerServiceServicer, Rerank=self.rerank.unary, RerankStream=self._rerank_stream
+            ),
+            server,
         )
         retriever_pb2_grpc.add_RetrieverServiceServicer_to_server(
             scripted(

@@ -17,6 +17,7 @@ import pytest
 from pergamon.client import AsyncClient, Client
 from pergamon.embedder.v1 import embedder_pb2 as embedder
 from pergamon.ingestor.v1 import document_pb2, job_pb2, knowledge_base_pb2
+from pergamon.reranker.v1 import reranker_pb2
 from pergamon.retriever.v1 import retriever_pb2
 from pergamon.type.v1.vectors_pb2 import DenseMatrix
 
@@ -39,6 +40,8 @@ def answering() -> Services:
     services.embed.will(
         embedder.EmbedResponse(dense=DenseMatrix(data=struct.pack("<2f", 0.6, 0.8), rows=1, dimensions=2))
     )
+    scores = [reranker_pb2.RerankScore(index=0, logit=2.5), reranker_pb2.RerankScore(index=1, logit=-7.5)]
+    services.rerank.will(reranker_pb2.RerankResponse(scores=scores))
     services.embedding_models.will(embedder.ListModelsResponse())
     passages = [retriever_pb2.Passage(document_name="travel.md", text="The company pays.")]
     services.search.will(retriever_pb2.SearchResponse(passages=passages))

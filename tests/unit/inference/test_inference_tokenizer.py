@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 from services.inference.errors import EmptyInput, InputTooLong
 from services.inference.tokenizer import CHARS_PER_TOKEN_MAX, TextTokenizer
@@ -110,6 +113,66 @@ def test_encode_pairs_when_the_query_leaves_no_room_then_every_pair_fails(tokeni
 
 def test_encode_pairs_when_the_query_is_blank_then_every_pair_is_an_empty_input(tokenizer: TextTokenizer):
     assert all(isinstance(pair, EmptyInput) for pair in tokenizer.encode_pairs(" ", [text(1)]))
+
+
+def byte_tokenizer() -> Tokenizer:
+    """One token a byte, so that most characters have several; no special tokens."""
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    tokenizer = Tokenizer(models.BPE({letter: number for number, letter in enumerate(alphabet)}, []))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    return tokenizer
+
+
+@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize("query", [text(1, 2), f"  {text(1)}\n", "w1" + " " * (LIMIT * CHARS_PER_TOKEN_MAX - 2)])
+def test_fit_query_when_it_takes_no_more_than_half_then_it_stays_as_it_is(
+    tokenizer: TextTokenizer, query: str, cut: bool
+):
+    assert tokenizer.max_query_tokens == 2
+    assert tokenizer.fit_query(query, cut=cut) == (query, False)
+
+
+def test_fit_query_when_it_is_longer_than_half_then_its_end_is_cut_off(tokenizer: TextTokenizer):
+    assert tokenizer.fit_query(f" {text(*range(7))}", cut=True) == (text(0, 1), True)
+    assert tokenizer.fit_query(text(*range(3)), cut=True) == (text(0, 1), True)
+
+
+def test_fit_query_when_it_may_not_be_cut_then_says_how_long_it_is_and_may_be(tokenizer: TextTokenizer):
+    with pytest.raises(InputTooLong, match="has 3 tokens; it may have 2") as caught:
+        tokenizer.fit_query(text(1, 2, 3), cut=False)
+    assert caught.value.metadata == {"max_tokens": "2", "token_count": "3"}
+
+
+def test_fit_query_when_it_is_huge_then_it_is_capped_before_tokenising(tokenizer: TextTokenizer):
+    huge = "x" * 100_000  # one unknown token
+    with pytest.raises(InputTooLong, match="100000 characters") as caught:
+        tokenizer.fit_query(huge, cut=False)
+    assert "token_count" not in caught.value.metadata
+    assert tokenizer.fit_query(huge, cut=True) == ("x" * 2 * CHARS_PER_TOKEN_MAX, True)
+
+
+def test_fit_query_when_white_space_surrounds_it_for_long_then_the_words_remain(tokenizer: TextTokenizer):
+    spaces = " " * 100_000
+    assert tokenizer.fit_query(f"{spaces}w1{spaces}", cut=False) == ("w1", False)
+
+
+def test_fit_query_when_the_limit_falls_into_a_character_then_the_whole_character_goes():
+    tokenizer = TextTokenizer(byte_tokenizer(), max_tokens=12)
+    assert tokenizer.fit_query("a\N{GRINNING FACE}\N{GRINNING FACE}", cut=True) == ("a\N{GRINNING FACE}", True)
+
+
+@given(query=st.text(st.characters(codec="utf-8"), min_size=1, max_size=40).filter(str.strip))
+def test_fit_query_when_it_is_any_text_then_a_beginning_with_the_same_tokens_in_half(query: str):
+    library = byte_tokenizer()
+    tokenizer = TextTokenizer(library, max_tokens=20)
+    fitted, was_cut = tokenizer.fit_query(query, cut=True)
+    before = library.encode(query.strip()).ids
+    after = library.encode(fitted).ids if was_cut else before
+    assert was_cut or fitted == query
+    assert len(after) <= tokenizer.max_query_tokens
+    assert after == before[: len(after)]
+    assert was_cut == (len(before) > tokenizer.max_query_tokens)
+    assert len(after) > tokenizer.max_query_tokens - 4 or not was_cut
 
 
 def test_token_ids_when_a_text_exceeds_the_limit_then_counts_all_of_it(tokenizer: TextTokenizer):

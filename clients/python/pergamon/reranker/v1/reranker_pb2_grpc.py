@@ -77,8 +77,9 @@ class RerankerServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def RerankStream(self, request_iterator, context):
-        """Scores a stream of requests. Replies come in the order of the requests; at most 16 requests of one stream are in work, so
-        that a slow reader holds up the sender. A request that fails gets an error in its reply and the stream goes on.
+        """Scores a stream of requests. Replies come in the order of the requests; of one stream, at most 16 requests are in work,
+        and no other is read while those have the passages of a largest call together, so that a slow reader holds up the
+        sender. A request that fails gets an error in its reply and the stream goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -43,8 +43,9 @@ class RerankerServiceStub:
     LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
     """
     RerankStream: _grpc.StreamStreamMultiCallable[_reranker_pb2.RerankStreamRequest, _reranker_pb2.RerankStreamResponse]
-    """Scores a stream of requests. Replies come in the order of the requests; at most 16 requests of one stream are in work, so
-    that a slow reader holds up the sender. A request that fails gets an error in its reply and the stream goes on.
+    """Scores a stream of requests. Replies come in the order of the requests; of one stream, at most 16 requests are in work,
+    and no other is read while those have the passages of a largest call together, so that a slow reader holds up the
+    sender. A request that fails gets an error in its reply and the stream goes on.
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_reranker_pb2.ListModelsRequest, _reranker_pb2.ListModelsResponse]
     """Lists the models this server serves."""
@@ -66,8 +67,9 @@ class RerankerServiceAsyncStub(RerankerServiceStub):
     LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
     """
     RerankStream: _aio.StreamStreamMultiCallable[_reranker_pb2.RerankStreamRequest, _reranker_pb2.RerankStreamResponse]  # type: ignore[assignment]
-    """Scores a stream of requests. Replies come in the order of the requests; at most 16 requests of one stream are in work, so
-    that a slow reader holds up the sender. A request that fails gets an error in its reply and the stream goes on.
+    """Scores a stream of requests. Replies come in the order of the requests; of one stream, at most 16 requests are in work,
+    and no other is read while those have the passages of a largest call together, so that a slow reader holds up the
+    sender. A request that fails gets an error in its reply and the stream goes on.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_reranker_pb2.ListModelsRequest, _reranker_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models this server serves."""
@@ -98,8 +100,9 @@ class RerankerServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_reranker_pb2.RerankStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_reranker_pb2.RerankStreamResponse], _abc.AsyncIterator[_reranker_pb2.RerankStreamResponse]]:
-        """Scores a stream of requests. Replies come in the order of the requests; at most 16 requests of one stream are in work, so
-        that a slow reader holds up the sender. A request that fails gets an error in its reply and the stream goes on.
+        """Scores a stream of requests. Replies come in the order of the requests; of one stream, at most 16 requests are in work,
+        and no other is read while those have the passages of a largest call together, so that a slow reader holds up the
+        sender. A request that fails gets an error in its reply and the stream goes on.
         """
 
     @_abc_1.abstractmethod
