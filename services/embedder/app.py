@@ -16,14 +16,20 @@ from services.inference.cards import ModelKind
 from services.inference.observe import MetricsObserver
 from services.inference.registry import ModelRegistry, ServedModels
 from services.inference.settings import InferenceSettings
+from services.tei import app as tei
+from services.tei.models import Offer, Offers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedderDeps:
-    """What the embedder is given; whoever made these closes them."""
+    """What the embedder is given; whoever made these closes them.
+
+    `tei`: the models are offered there, and whoever made it serves the tei.v1 services. None: the app serves them too.
+    """
 
     edge: Edge
     metrics: Metrics
+    tei: Offers | None = None
 
 
 def build(settings: EmbedderSettings, deps: EmbedderDeps) -> App:
@@ -52,4 +58,9 @@ def build(settings: EmbedderSettings, deps: EmbedderDeps) -> App:
         register=lambda server: stubs.add_EmbedderServiceServicer_to_server(servicer, server),
         ready=engine.ready,
     )
-    return App(bindings=(binding,), start=engine.start, aclose=engine.aclose)
+    offers = deps.tei or Offers()
+    offers.embedding = Offer(
+        models=registry, names=settings.model_names, max_items=settings.max_texts, ready=engine.ready
+    )
+    compatible = () if deps.tei else tei.bindings(deps.edge, offers)
+    return App(bindings=(binding, *compatible), start=engine.start, aclose=engine.aclose)

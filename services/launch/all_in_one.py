@@ -33,6 +33,8 @@ from services.reranker import app as reranker
 from services.reranker.settings import RerankerSettings
 from services.retriever import app as retriever
 from services.retriever.settings import RetrieverSettings
+from services.tei import app as tei
+from services.tei.models import Offers
 
 _log = logs.get(__name__)
 
@@ -109,14 +111,15 @@ class AllInOne:
             "threads": settings.threads,
             "pull_models": settings.pull_models,
         }
+        offers = Offers()
         apps: list[App] = [
             embedder.build(
                 EmbedderSettings(**shared),
-                embedder.EmbedderDeps(edge=edge, metrics=metrics),
+                embedder.EmbedderDeps(edge=edge, metrics=metrics, tei=offers),
             ),
             reranker.build(
                 RerankerSettings(**shared),
-                reranker.RerankerDeps(edge=edge, metrics=metrics),
+                reranker.RerankerDeps(edge=edge, metrics=metrics, tei=offers),
             ),
             ingestor.build(
                 of_ingestor,
@@ -128,6 +131,7 @@ class AllInOne:
                 RetrieverSettings(),
                 retriever.RetrieverDeps(edge=edge, metrics=metrics, catalog=catalog, index=index, client=searching),
             ),
+            App(bindings=tei.bindings(edge, offers)),
         ]
         self._server = GrpcServer(settings=settings, edge=edge, apps=apps, local_address=self._local)
         self._closing.push_async_callback(self._server.stop)

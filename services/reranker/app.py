@@ -15,14 +15,20 @@ from services.inference.settings import InferenceSettings
 from services.reranker.engine import RerankerEngine
 from services.reranker.servicer import SERVICE, RerankerServicer
 from services.reranker.settings import RerankerSettings
+from services.tei import app as tei
+from services.tei.models import Offer, Offers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerankerDeps:
-    """What the reranker is given; whoever made these closes them."""
+    """What the reranker is given; whoever made these closes them.
+
+    `tei`: the models are offered there, and whoever made it serves the tei.v1 services. None: the app serves them too.
+    """
 
     edge: Edge
     metrics: Metrics
+    tei: Offers | None = None
 
 
 def build(settings: RerankerSettings, deps: RerankerDeps) -> App:
@@ -51,4 +57,9 @@ def build(settings: RerankerSettings, deps: RerankerDeps) -> App:
         register=lambda server: stubs.add_RerankerServiceServicer_to_server(servicer, server),
         ready=engine.ready,
     )
-    return App(bindings=(binding,), start=engine.start, aclose=engine.aclose)
+    offers = deps.tei or Offers()
+    offers.reranking = Offer(
+        models=registry, names=settings.model_names, max_items=settings.max_passages, ready=engine.ready
+    )
+    compatible = () if deps.tei else tei.bindings(deps.edge, offers)
+    return App(bindings=(binding, *compatible), start=engine.start, aclose=engine.aclose)
