@@ -58,6 +58,10 @@ class EncoderConfig:
         except (KeyError, TypeError, ValueError) as error:
             raise ModelInvalid(f"config of model {shown_name!r} lacks or garbles {error}; pull it again") from error
 
+    @classmethod
+    def of_folder(cls, folder: Path, shown_name: str) -> "EncoderConfig":
+        return cls.of(read_config(folder), shown_name)
+
     @property
     def max_tokens(self) -> int:
         return self.positions - self.position_offset
@@ -96,6 +100,13 @@ class Weights:
             )
         if tensor.dtype.name not in ("float16", "float32") or not np.isfinite(tensor).all():
             raise ModelInvalid(f"tensor {name} of model {self._shown_name!r} is not all finite f16 or f32")
+        return tensor
+
+    def head(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.floating[Any]]:
+        """The matrix of an output: `get`, and `ModelInvalid` where it is all zeros and gives the same for every text."""
+        tensor = self.get(name, shape)
+        if not tensor.any():
+            raise ModelInvalid(f"tensor {name} of model {self._shown_name!r} is all zeros; pull it again")
         return tensor
 
     def rows(self, name: str, columns: int) -> npt.NDArray[np.floating[Any]]:

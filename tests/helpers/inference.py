@@ -21,6 +21,7 @@ _seeds = itertools.count(1_000)
 DENSE = frozenset({Output.DENSE})
 VOCABULARY = len(_SPECIALS) + len(WORDS)
 HIDDEN, HEADS, INNER, LAYERS, POSITIONS = 32, 4, 48, 2, 66
+MULTI = 24
 
 
 def word_tokenizer() -> Tokenizer:
@@ -43,6 +44,15 @@ def card(kind: ModelKind = ModelKind.DENSE, **changes: Any) -> ModelCard:
         "pooling": Pooling.MEAN if kind is ModelKind.DENSE else Pooling.NONE,
     }  # fmt: skip
     return ModelCard(**values | changes)
+
+
+def m3_card(**changes: Any) -> ModelCard:
+    """The shape of BGE-M3: XLM-RoBERTa, first token, and both heads in the same pass."""
+    values: dict[str, Any] = {
+        "architecture": "xlm-roberta", "pooling": Pooling.CLS, "multi_vector_dimensions": MULTI,
+        "extra_outputs": (Output.SPARSE, Output.MULTI_VECTOR),
+    }  # fmt: skip
+    return card(**values | changes)
 
 
 def encoded(*ids: int) -> Encoded:
@@ -71,7 +81,8 @@ def write_tiny_model(folder: Path, model_card: ModelCard) -> ModelCard:
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text(word_tokenizer().to_str())
-    save_file(_tensors(model_card.kind, roberta=roberta), str(folder / "model.safetensors"), metadata={"format": "pt"})
+    tensors = _tensors(model_card.kind, roberta=roberta) | _token_heads(model_card)
+    save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
     return model_card
 
 
@@ -120,6 +131,17 @@ def _tensors(kind: ModelKind, *, roberta: bool) -> dict[str, np.ndarray]:
     return out
 
 
+def _token_heads(model_card: ModelCard) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(8)
+    rows = {Output.SPARSE: ("sparse_linear", 1), Output.MULTI_VECTOR: ("colbert_linear", MULTI)}
+    out: dict[str, np.ndarray] = {}
+    for output in model_card.extra_outputs:
+        name, size = rows[output]
+        out[f"{name}.weight"] = rng.standard_normal((size, HIDDEN)).astype(np.float32)
+        out[f"{name}.bias"] = rng.standard_normal(size).astype(np.float32) + (6 if size == 1 else 0)
+    return out
+
+
 class GatedBackend:
     """A fake device that stops before every pass until let go, and remembers the passes it was given.
 
@@ -161,9 +183,6 @@ class GatedBackend:
     def open(self) -> None:
         self._open = True
         self._permits.release(1_000)
-
-    def release_memory(self) -> None:
-        self._fake.release_memory()
 
     def close(self) -> None:
         self.open()

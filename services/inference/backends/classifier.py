@@ -23,13 +23,14 @@ class ClassifierHead:
 
     @classmethod
     def of(cls, weights: Weights, hidden: int) -> "ClassifierHead":
-        """BERT's pooler and classifier, or XLM-RoBERTa's classifier. Raises `ModelInvalid` where neither is there."""
+        """BERT's pooler and classifier, or XLM-RoBERTa's classifier. Raises `ModelInvalid` where neither is there, or
+        one is all zeros."""
         roberta = "classifier.out_proj.weight" in weights
         dense, out = ("classifier.dense", "classifier.out_proj") if roberta else ("pooler.dense", "classifier")
         return cls(
-            weights.get(f"{dense}.weight", (hidden, hidden)).astype(np.float32),
+            weights.head(f"{dense}.weight", (hidden, hidden)).astype(np.float32),
             weights.get(f"{dense}.bias", (hidden,)).astype(np.float32),
-            weights.get(f"{out}.weight", (1, hidden)).astype(np.float32),
+            weights.head(f"{out}.weight", (1, hidden)).astype(np.float32),
             weights.get(f"{out}.bias", (1,)).astype(np.float32),
         )
 

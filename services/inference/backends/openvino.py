@@ -8,15 +8,20 @@ from typing import Literal
 import numpy as np
 import openvino as ov
 
+from services.inference.backend import OutOfMemory
 from services.inference.backends.classifier import ClassifierHead
+from services.inference.backends.heads import TokenHeads, matrices, scored_tokens
 from services.inference.backends.openvino_graph import build_model
+from services.inference.backends.packing import Packed
 from services.inference.backends.rows import sparse_rows, unit_rows
 from services.inference.cards import ModelCard, ModelKind
 from services.inference.checkpoint import EncoderConfig, Weights, read_config
-from services.inference.types import BatchOutput, IntArray, TokenBatch
+from services.inference.types import BatchOutput, FloatArray, IntArray, Output, TokenBatch
 
 #: Shapes whose kernels are kept: about 1 MB each. Unbounded by default (5,000), which is a leak in all but name.
 _KEPT_SHAPES = "48"
+#: Parts of the messages of allocators that failed.
+_OUT_OF_MEMORY = ("bad_alloc", "could not allocate", "out of memory", "not enough memory", "Failed to allocate")
 _SMALL_TOKENS, _STEP_SMALL, _STEP_LARGE = 512, 16, 8
 
 
@@ -24,13 +29,15 @@ class OpenVinoBackend:
     """One compiled model on the CPU, one pass at a time. `run` releases the interpreter lock while it computes."""
 
     def __init__(
-        self, card: ModelCard, compiled: ov.CompiledModel, precision: str, head: ClassifierHead | None
-    ) -> None:
+        self, card: ModelCard, compiled: ov.CompiledModel, precision: str, *,
+        classifier: ClassifierHead | None, heads: TokenHeads,
+    ) -> None:  # fmt: skip
         self.card = card
         self.device = "cpu"
-        self.padding_free = False
         self.precision = precision
-        self._head = head
+        self._classifier = classifier
+        self._heads = heads
+        self._compiled = compiled
         self._request = compiled.create_infer_request()
 
     @classmethod
@@ -53,27 +60,63 @@ class OpenVinoBackend:
         if threads:
             options["INFERENCE_NUM_THREADS"] = str(threads)
         weights = Weights(folder)
-        head = ClassifierHead.of(weights, config.hidden) if card.kind is ModelKind.RERANKER else None
-        return cls(card, core.compile_model(build_model(card, config, weights), "CPU", options), chosen, head)
+        classifier = ClassifierHead.of(weights, config.hidden) if card.kind is ModelKind.RERANKER else None
+        heads = TokenHeads.of(folder, card, config, weights)
+        compiled = core.compile_model(build_model(card, config, weights, heads), "CPU", options)
+        return cls(card, compiled, chosen, classifier=classifier, heads=heads)
 
     def run(self, batch: TokenBatch) -> BatchOutput:
-        inputs = [_widened(array, self.card.max_tokens) for array in (batch.ids, batch.mask, batch.type_ids)]
-        outputs = self._request.infer(inputs, share_inputs=True)
-        rows = np.asarray(outputs[0], np.float32)
-        match self.card.kind:
-            case ModelKind.DENSE:
-                return BatchOutput(dense=unit_rows(rows))
-            case ModelKind.RERANKER:
-                assert self._head is not None
-                return BatchOutput(logits=self._head.logits(rows))
-            case ModelKind.SPARSE:
-                return BatchOutput(sparse=sparse_rows(rows))
+        try:
+            return self._run(batch)
+        except (MemoryError, RuntimeError) as error:
+            if isinstance(error, MemoryError) or any(sign in str(error) for sign in _OUT_OF_MEMORY):
+                raise OutOfMemory(f"no memory for a batch of {batch.padded_tokens} tokens") from error
+            raise
 
     def release_memory(self) -> None:
-        """The memory of a CPU is the system's; kept shapes are few."""
+        self._request = self._compiled.create_infer_request()  # a request in use would forbid the release
+        self._compiled.release_memory()
 
     def close(self) -> None:
-        del self._request
+        del self._request, self._compiled
+
+    def _run(self, batch: TokenBatch) -> BatchOutput:
+        inputs = [_widened(array, self.card.max_tokens) for array in (batch.ids, batch.mask, batch.type_ids)]
+        match self.card.kind:
+            case ModelKind.DENSE:
+                return self._dense(batch, inputs)
+            case ModelKind.RERANKER:
+                assert self._classifier is not None
+                return BatchOutput(logits=self._classifier.logits(self._infer(inputs)[0]))
+            case ModelKind.SPARSE:
+                return BatchOutput(sparse=sparse_rows(self._infer(inputs)[0]))
+
+    def _dense(self, batch: TokenBatch, inputs: list[IntArray]) -> BatchOutput:
+        """The dense vectors, and of the outputs of the heads those that are wanted."""
+        columns, width = batch.ids.shape[1], inputs[0].shape[1]
+        wants_multi = Output.MULTI_VECTOR in batch.outputs
+        packed = Packed.of(batch) if wants_multi or Output.SPARSE in batch.outputs else None
+        if self._heads.multi_vector is not None:
+            scored = np.zeros(0, np.int32)
+            if packed is not None and wants_multi:
+                places = packed.places[scored_tokens(packed)]
+                scored = places // columns * width + places % columns
+            inputs = [*inputs, scored]
+        outputs = self._infer(inputs)
+        dense = unit_rows(outputs[0]) if Output.DENSE in batch.outputs else None
+        if packed is None:
+            return BatchOutput(dense=dense)
+        sparse = multi_vector = None
+        if Output.SPARSE in batch.outputs:
+            sparse = self._heads.terms(packed, outputs[1][:, :columns].reshape(-1)[packed.places])
+        if wants_multi:
+            multi_vector = matrices(packed, outputs[-1])
+        return BatchOutput(dense=dense, sparse=sparse, multi_vector=multi_vector)
+
+    def _infer(self, inputs: list[IntArray]) -> list[FloatArray]:
+        """The outputs as float32 views of the device's own memory, good until the next call: copy what is kept."""
+        outputs = self._request.infer(inputs, share_inputs=True, share_outputs=True)
+        return [np.asarray(outputs[i], np.float32) for i in range(len(outputs))]
 
 
 def _widened(array: IntArray, most: int) -> IntArray:

@@ -3,7 +3,8 @@
 """BERT and XLM-RoBERTa as OpenVINO graphs, built from their tensors.
 
 The encoder is that of Devlin et al. 2018 (arXiv:1810.04805); XLM-RoBERTa (arXiv:1911.02116) differs in where
-positions start and in its heads. Inputs are ids, mask and type ids, int32 [n, t] with n and t free.
+positions start and in its heads. Inputs are ids, mask and type ids, int32 [n, t] with n and t free; a model with
+vectors for late interaction has a fourth, int32 [k]: the tokens to compute them of, as indices into [n * t].
 """
 
 from typing import TypeAlias
@@ -13,6 +14,7 @@ import numpy.typing as npt
 import openvino as ov
 from openvino import opset15 as ops
 
+from services.inference.backends.heads import Linear, TokenHeads
 from services.inference.cards import ModelCard, ModelKind, Pooling
 from services.inference.checkpoint import EncoderConfig, Weights
 from services.inference.errors import ModelInvalid
@@ -24,14 +26,18 @@ SUPPORTED_ARCHITECTURES = ("bert", "roberta", "xlm-roberta")
 _VOCABULARY_SLICE = 4096
 
 
-def build_model(card: ModelCard, config: EncoderConfig, weights: Weights) -> ov.Model:
-    """The graph of `card`'s kind: [n, hidden] (DENSE, not normalised, and RERANKER) or [n, terms] (SPARSE)."""
+def build_model(card: ModelCard, config: EncoderConfig, weights: Weights, heads: TokenHeads) -> ov.Model:
+    """The graph of `card`'s kind: [n, hidden] (DENSE, not normalised, and RERANKER) or [n, terms] (SPARSE).
+
+    Behind that, as far as there are `heads` for them: the lexical weights of all tokens [n, t], and the vectors of the
+    tokens asked for [k, dimensions], not normalised. With k = 0 they cost nothing.
+    """
     if config.model_type not in SUPPORTED_ARCHITECTURES or config.activation not in ("gelu", "relu", "gelu_new"):
         raise ModelInvalid(
             f"model {card.name!r} is a {config.model_type} with {config.activation}; the OpenVINO backend runs "
             f"{', '.join(SUPPORTED_ARCHITECTURES)} with gelu or relu: use the torch backend"
         )
-    return _Builder(card, config, weights).build()
+    return _Builder(card, config, weights).build(heads)
 
 
 class _Builder:
@@ -44,7 +50,7 @@ class _Builder:
         self._type_ids = ops.parameter([-1, -1], np.int32, name="type_ids")
         self._mask_f32 = ops.convert(self._mask, "f32")
 
-    def build(self) -> ov.Model:
+    def build(self, heads: TokenHeads) -> ov.Model:
         hidden = self._encoder()
         match self._card.kind:
             case ModelKind.DENSE:
@@ -53,7 +59,15 @@ class _Builder:
                 output = self._first(hidden)  # the head is in `classifier`
             case ModelKind.SPARSE:
                 output = self._term_weights(hidden)
-        return ov.Model([ops.result(output)], [self._ids, self._mask, self._type_ids], self._card.name)  # pyright: ignore[reportGeneralTypeIssues]
+        outputs, inputs = [output], [self._ids, self._mask, self._type_ids]
+        if heads.sparse is not None:
+            outputs.append(ops.squeeze(ops.relu(_linear(hidden, heads.sparse)), _axes(2)))
+        if heads.multi_vector is not None:
+            tokens = ops.parameter([-1], np.int32, name="tokens")
+            inputs.append(tokens)
+            rows = ops.reshape(hidden, _axes(-1, self._config.hidden), False)
+            outputs.append(_linear(ops.gather(rows, tokens, _integer(0)), heads.multi_vector))
+        return ov.Model([ops.result(each) for each in outputs], inputs, self._card.name)  # pyright: ignore[reportGeneralTypeIssues]
 
     # --- encoder
 
@@ -125,7 +139,7 @@ class _Builder:
         decoder = f"{head}.decoder.weight"
         if decoder not in self._weights:  # tied to the input embeddings, and then not stored twice
             decoder = "embeddings.word_embeddings.weight"
-        matrix = self._weights.get(decoder, (vocabulary, size))
+        matrix = self._weights.head(decoder, (vocabulary, size))
         bias_name = f"{head}.bias" if f"{head}.bias" in self._weights else f"{head}.decoder.bias"
         bias = self._weights.get(bias_name, (vocabulary,))
         weights = ops.unsqueeze(self._mask_f32, _axes(2))
@@ -157,6 +171,10 @@ class _Builder:
         if self._config.activation == "relu" and not gelu:
             return ops.relu(tensor)
         return ops.gelu(tensor, "tanh" if self._config.activation == "gelu_new" and not gelu else "erf")
+
+
+def _linear(tensor: Node, head: Linear) -> Node:
+    return ops.add(ops.matmul(tensor, _constant(head.weight), False, True), _constant(head.bias))
 
 
 def _constant(tensor: npt.NDArray[np.floating]) -> Node:
