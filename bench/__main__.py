@@ -1,8 +1,10 @@
 """`make bench`: every measurement, one after another; JSON goes into bench/out. Some need evaluation data.
 
-    python -m bench [NAME ...]      names: search, index, reliability, bm25, models, extraction
+    python -m bench [NAME ...]      names: search, index, reliability, bm25, models, extraction,
+                                    embed_engine, embed_service, rerank_engine, host_cost, lanes, overload
 
 `search`, `index` and `reliability` make their own data and take minutes to an hour; `reliability` stops after 20.
+The second row is inference: those that compare with peers install them, once, into bench/.peers.
 """
 
 import os
@@ -13,6 +15,8 @@ from pathlib import Path
 
 _BENCH = Path(__file__).resolve().parent
 _OUT = _BENCH / "out"
+#: Modules of this package that write NAME.json and NAME.png into bench/out themselves.
+_INFERENCE = ("embed_engine", "embed_service", "rerank_engine", "host_cost", "lanes", "overload")
 
 
 def evaluation_data() -> Path | None:
@@ -29,6 +33,7 @@ def commands(data: Path | None) -> dict[str, tuple[Sequence[str], bool]]:
         "index": (("bench/index_speed.py", "--out", str(_OUT / "index.json")), False),
         "reliability": (("bench/reliability.py", "--kills", "200", "--minutes", "20", "--json"), True),
     }
+    known |= {name: (("-m", f"bench.{name}"), False) for name in _INFERENCE}
     if data is not None:
         retrieval = str(data / "retrieval")
         known["bm25"] = (("bench/bm25_quality.py", retrieval, "--json", str(_OUT / "bm25.json")), False)
