@@ -119,7 +119,7 @@ class Batcher:
         return self._lost
 
     def backlog_seconds(self, lane: Lane = Lane.BULK, *, client: str | None = None, tokens: int = 0) -> float:
-        """Estimated seconds until work of `tokens` of `client` would start in `lane`; None: of the last in the queue."""
+        """Estimated seconds until work of `tokens` of `client` would start in `lane`; None: after all that waits."""
         queues = self._lanes.queues
         before = queues[lane].tokens if client is None else queues[lane].tokens_before(client, tokens)
         if lane is Lane.INTERACTIVE:  # of BULK only its guaranteed share comes before

@@ -1,4 +1,4 @@
-"""Who goes next: two lanes of waiting items, turns between clients, and how a pass is cut. Pure: no clock, no device."""
+"""Who goes next: two lanes of waiting items, turns between clients, how a pass is cut. Pure: no clock, no device."""
 
 import heapq
 from collections import OrderedDict

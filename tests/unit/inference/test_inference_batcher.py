@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from services.common.clock import Deadline, FakeClock
 from services.common.errors import DeadlineExceeded, Overloaded, Reason, ServiceError
+from services.inference.backend import OutOfMemory
 from services.inference.batcher import Batcher, BatcherLimits, SubmitOutcome
 from services.inference.errors import DeadlineUnreachable, DeviceLost, InferenceFailed, ShuttingDown
 from services.inference.observer import ItemEnd, PassReport, SilentObserver
-from services.inference.types import Encoded, FloatArray, ItemOutput, Lane
+from services.inference.types import BatchOutput, Encoded, FloatArray, ItemOutput, Lane, TokenBatch
 from tests.helpers.inference import DENSE, GatedBackend, encoded, of_length
 
 LIMITS = BatcherLimits(budget_tokens=64, max_batch_items=8, close_timeout_seconds=5)
@@ -28,11 +29,18 @@ class Recorder(SilentObserver):
     def __init__(self) -> None:
         self.ends: dict[str, int] = {}
         self.computed_once = 0
+        self._changed = asyncio.Event()
         self.passes: list[tuple[int, int, int]] = []
         self.started = asyncio.Semaphore(0)
 
     def pass_ended(self, report: PassReport) -> None:
         self.passes.append((report.items, report.real_tokens, report.padded_tokens))
+        self._changed.set()
+
+    async def ended_passes(self, count: int) -> None:
+        while len(self.passes) < count:
+            self._changed.clear()
+            await self._changed.wait()
 
     def call_started(self, lane: Lane, queue_s: float) -> None:
         self.started.release()
@@ -325,3 +333,175 @@ async def _storm(calls: list[tuple[Lane, list[int], bool]], poisoned: bool) -> N
         reals = sum(len(lengths) for _, lengths, cancelled in calls if not cancelled) + 1
         if not poisoned:
             assert reals - b.seen.computed_once <= sum(items for items, _, _ in b.seen.passes) <= reals
+
+
+async def test_submit_when_the_same_text_is_in_flight_then_it_is_computed_once():
+    item = of_length(6)
+    async with bench() as b:
+        first = await b.running(of_length(5))
+        same = [b.submit(item), b.submit(item, of_length(7)), b.submit(item, item)]
+        await settle()
+        b.backend.open()
+        calls = [await call for call in (first, *same)]
+        assert sum(batch.size for batch in b.backend.passes) == 3
+        assert b.seen.computed_once == 3
+        rows = [_row(call.outcomes[0]) for call in calls[1:]]
+        assert all(np.array_equal(row, rows[0]) for row in rows)
+        assert np.array_equal(_row(calls[3].outcomes[1]), rows[0])
+        assert b.seen.ends == {"done": 6}
+
+
+async def test_submit_when_the_first_of_two_equal_calls_is_cancelled_then_the_other_is_served():
+    item = of_length(6)
+    async with bench() as b:
+        first = await b.running(of_length(5))
+        doomed, kept = asyncio.ensure_future(b.submit(item)), b.submit(item)
+        await settle()
+        doomed.cancel()
+        await settle()
+        b.backend.open()
+        assert _is_row((await kept).outcomes[0])
+        await first
+        assert b.seen.ends == {"done": 2, "cancelled": 1}
+
+
+async def test_submit_when_the_same_text_runs_already_then_its_result_is_shared():
+    item = of_length(6)
+    async with bench() as b:
+        first = await b.running(item)
+        late = b.submit(item)
+        await settle()
+        b.backend.step()
+        assert _is_row((await asyncio.wait_for(late, 5)).outcomes[0])
+        await first
+        assert len(b.backend.passes) == 1
+
+
+async def test_submit_when_a_bulk_text_is_asked_for_interactively_then_it_goes_at_once():
+    item = of_length(60)
+    async with bench() as b:
+        first = await b.running(of_length(5))
+        bulk = b.submit(of_length(61), of_length(62), item, lane=Lane.BULK)
+        await settle()
+        urgent = b.submit(item)
+        await settle()
+        b.backend.open()
+        await asyncio.gather(first, bulk, urgent)
+        assert [batch.ids.shape[1] for batch in b.backend.passes] == [5, 60, 61, 62]
+
+
+async def test_submit_when_one_client_has_queued_masses_then_another_goes_next():
+    async with bench() as b:
+        first = await b.running(of_length(5))
+        greedy = b.submit(*(of_length(60) for _ in range(20)), client="greedy")
+        await settle()
+        modest = [b.submit(of_length(40), of_length(50), client=f"modest-{i}") for i in range(2)]
+        await settle()
+        b.backend.open()
+        await asyncio.gather(first, greedy, *modest)
+        widths = [batch.ids.shape[1] for batch in b.backend.passes]
+        assert max(index for index, width in enumerate(widths) if width in (40, 50)) <= 7
+
+
+async def test_admit_when_one_client_has_filled_the_queue_then_another_is_still_admitted():
+    limits = BatcherLimits(budget_tokens=64, max_backlog_seconds=3.0)
+    async with bench(limits=limits, known_passes=[(64, 1.0)]) as b:
+        tasks = [await b.running(of_length(64), client="greedy")]
+        tasks.append(asyncio.ensure_future(b.submit(*(of_length(64) for _ in range(8)), client="greedy")))
+        await settle()
+        with pytest.raises(Overloaded):
+            await b.submit(of_length(4), client="greedy")
+        tasks.append(asyncio.ensure_future(b.submit(of_length(4), client="modest")))
+        await settle()
+        b.backend.open()
+        await asyncio.gather(*tasks)
+
+
+async def test_admit_when_many_small_clients_come_then_their_sum_is_bounded():
+    limits = BatcherLimits(budget_tokens=64, max_backlog_seconds=3.0)
+    async with bench(limits=limits, known_passes=[(64, 1.0)]) as b:
+        tasks = [await b.running(of_length(64))]
+        refused = 0
+        for number in range(12):
+            tasks.append(asyncio.ensure_future(b.submit(of_length(64), client=f"client-{number}")))
+            await settle()
+            refused += tasks[-1].done()
+        b.backend.open()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert refused >= 8
+        assert sum(isinstance(one, Overloaded) for one in ended) == refused
+
+
+async def test_cut_when_there_is_interactive_traffic_then_bulk_passes_are_short():
+    limits = BatcherLimits(budget_tokens=640, bulk_pass_seconds=0.02, interactive_memory_seconds=5)
+    async with bench(limits=limits, known_passes=[(1000, 0.2), (100, 0.02)]) as b:
+        first = await b.running(of_length(5))
+        bulk = b.submit(*(of_length(48) for _ in range(12)), lane=Lane.BULK)
+        await settle()
+        b.backend.step()
+        await first
+        await asyncio.wait_for(b.seen.started.acquire(), 5)
+        b.clock.advance(6)
+        b.batcher._recut()  # pyright: ignore[reportPrivateUsage]  # what lies ready was cut while there was traffic
+        b.backend.open()
+        await bulk
+        assert [items for items, _, _ in b.seen.passes] == [1, 2, 10]
+
+
+class ScarceBackend(GatedBackend):
+    """A device that has room for so many tokens; for so many failures it has none at all."""
+
+    def __init__(self, *, room: int, failures: int = 1_000_000) -> None:
+        super().__init__(gated=False)
+        self.room, self.failures = room, failures
+
+    def run(self, batch: TokenBatch) -> BatchOutput:
+        if batch.padded_tokens > self.room and self.failures:
+            self.failures -= 1
+            raise OutOfMemory
+        return super().run(batch)
+
+
+async def test_submit_when_memory_is_short_once_then_it_is_freed_and_the_pass_tried_again():
+    backend = ScarceBackend(room=10, failures=1)
+    async with bench(backend) as b:
+        outcome = await b.submit(of_length(8), of_length(8))
+        assert all(_is_row(one) for one in outcome.outcomes)
+        assert backend.released == 1
+        assert [batch.size for batch in backend.passes] == [2]
+
+
+async def test_submit_when_a_pass_does_not_fit_then_it_is_split_and_later_passes_are_smaller():
+    backend = ScarceBackend(room=20)
+    async with bench(backend) as b:
+        outcome = await b.submit(*(of_length(9) for _ in range(4)))
+        assert all(_is_row(one) for one in outcome.outcomes)
+        assert backend.released
+        freed = backend.released
+        assert all(_is_row(one) for one in (await b.submit(of_length(10), of_length(10), of_length(10))).outcomes)
+        assert backend.released == freed  # it was not tried with what is known not to fit
+
+
+async def test_submit_when_one_text_alone_does_not_fit_then_it_alone_fails():
+    async with bench(ScarceBackend(room=20)) as b:
+        outcome = await b.submit(of_length(8), of_length(40), of_length(9))
+        assert [_is_row(one) for one in outcome.outcomes] == [True, False, True]
+        assert isinstance(outcome.outcomes[1], InferenceFailed)
+        assert _is_row((await b.submit(of_length(10))).outcomes[0])
+
+
+async def test_submit_when_there_are_two_devices_then_both_work_at_once():
+    devices = [GatedBackend(), GatedBackend()]
+    batcher = Batcher(devices, limits=LIMITS, clock=FakeClock(), observer=(seen := Recorder()))
+    deadline = Deadline.after(60, FakeClock())
+    items = [of_length(60) for _ in range(6)]
+    call = asyncio.ensure_future(batcher.submit(items, outputs=DENSE, lane=Lane.BULK, deadline=deadline))
+    for device in devices:
+        device.step()
+    await asyncio.wait_for(seen.ended_passes(2), 5)
+    assert [len(device.passes) for device in devices] == [1, 1]
+    for device in devices:
+        device.open()
+    assert all(_is_row(one) for one in (await call).outcomes)
+    assert sum(len(device.passes) for device in devices) == 6
+    await batcher.aclose()

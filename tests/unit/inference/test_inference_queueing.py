@@ -106,3 +106,68 @@ def test_cost_when_all_passes_were_equal_then_scales_with_the_tokens():
     for _ in range(5):
         cost.observe(100, 0.01)
     assert abs(cost.seconds(1000) - 0.1) < 1e-9
+
+
+_ARRIVALS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(3, 120)), min_size=1, max_size=80)
+
+
+@given(_ARRIVALS)
+def test_cut_when_clients_compete_then_nobody_gets_ahead_by_more_than_a_pass(arrivals: list[tuple[str, int]]):
+    """While two clients wait, the tokens they were given differ by at most what a pass and an item can hold."""
+    queue = LaneQueue()
+    queue.push([_ticket(i, tokens, client=client) for i, (client, tokens) in enumerate(arrivals)])
+    waiting = {client: sum(t for c, t in arrivals if c == client) for client, _ in arrivals}
+    given_to = dict.fromkeys(waiting, 0)
+    while taken := cut(queue, PassLimits(budget_tokens=128, max_items=8, padding_free=True)):
+        queue.started(taken)
+        for ticket in taken:
+            given_to[ticket.client] += ticket.tokens
+        busy = [given_to[client] for client in waiting if given_to[client] < waiting[client]]
+        assert not busy or max(busy) - min(busy) <= 128 + 2 * 120
+    assert given_to == waiting
+
+
+@given(_ARRIVALS)
+def test_cut_when_an_item_waits_then_the_passes_before_it_are_bounded_by_the_work_of_earlier_turns(
+    arrivals: list[tuple[str, int]],
+):
+    queue = LaneQueue()
+    tickets = [_ticket(i, tokens, client=client) for i, (client, tokens) in enumerate(arrivals)]
+    queue.push(tickets)
+    earlier = {ticket: sum(other.turn <= ticket.turn for other in tickets) for ticket in tickets}
+    passes = 0
+    while taken := cut(queue, LIMITS):
+        passes += 1
+        queue.started(taken)
+        assert all(passes <= earlier[ticket] for ticket in taken)
+
+
+def test_push_when_a_client_is_new_then_it_starts_where_the_others_are_now():
+    queue = LaneQueue()
+    queue.push([_ticket(i, 100, client="old") for i in range(50)])
+    for _ in range(10):
+        queue.started(cut(queue, PassLimits(budget_tokens=100, max_items=1)))
+    queue.push([_ticket(99, 100, client="new")])
+    order = [cut(queue, PassLimits(budget_tokens=100, max_items=1))[0].client for _ in range(3)]
+    assert "new" in order[:2]
+
+
+@given(_ARRIVALS, st.sampled_from("abd"), st.integers(1, 300))
+def test_tokens_before_when_a_client_asks_then_others_count_as_far_as_their_turns_allow(
+    arrivals: list[tuple[str, int]], client: str, tokens: int
+):
+    queue = LaneQueue()
+    queue.push([_ticket(i, n, client=c) for i, (c, n) in enumerate(arrivals)])
+    own = sum(n for c, n in arrivals if c == client)
+    before = queue.tokens_before(client, tokens)
+    assert own <= before <= queue.tokens
+    assert before <= own + 3 * (own + tokens)
+
+
+@given(LENGTHS)
+def test_cut_when_the_device_pads_then_company_is_of_like_length(lengths: list[int]):
+    queue = LaneQueue()
+    queue.push(_tickets(lengths))
+    for taken in _drain(queue):
+        longest, shortest = max(t.tokens for t in taken), min(t.tokens for t in taken)
+        assert longest - shortest <= max(32, 0.2 * longest) * 2
