@@ -1,6 +1,6 @@
 """The invariants of cutting passes: budget, order, and that nobody starves."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.inference.cost import CostModel
@@ -33,6 +33,7 @@ def _drain(queue: LaneQueue) -> list[list[Ticket]]:
     return passes
 
 
+@settings(deadline=None)
 @given(LENGTHS)
 def test_cut_when_drained_then_every_item_is_in_exactly_one_pass(lengths: list[int]):
     queue, tickets = LaneQueue(), _tickets(lengths)
@@ -42,6 +43,7 @@ def test_cut_when_drained_then_every_item_is_in_exactly_one_pass(lengths: list[i
     assert len(queue) == queue.tokens == 0
 
 
+@settings(deadline=None)
 @given(LENGTHS)
 def test_cut_when_passes_hold_several_items_then_the_padded_size_is_within_the_budget(lengths: list[int]):
     queue = LaneQueue()
@@ -51,6 +53,7 @@ def test_cut_when_passes_hold_several_items_then_the_padded_size_is_within_the_b
         assert len(taken) == 1 or len(taken) * max(t.tokens for t in taken) <= BUDGET
 
 
+@settings(deadline=None)
 @given(LENGTHS)
 def test_cut_when_drained_then_each_pass_holds_the_oldest_that_waited(lengths: list[int]):
     queue = LaneQueue()
@@ -62,6 +65,7 @@ def test_cut_when_drained_then_each_pass_holds_the_oldest_that_waited(lengths: l
         waiting -= indices
 
 
+@settings(deadline=None)
 @given(LENGTHS, st.data())
 def test_queue_when_items_are_discarded_or_given_back_then_the_tokens_add_up(lengths: list[int], data: st.DataObject):
     queue, tickets = LaneQueue(), _tickets(lengths)
@@ -75,6 +79,7 @@ def test_queue_when_items_are_discarded_or_given_back_then_the_tokens_add_up(len
     assert set(queue.window()[: len(taken)]) == set(taken)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 6))
 def test_lanes_when_both_wait_then_bulk_gets_its_share_and_interactive_the_rest(ahead: int, behind: int, every: int):
     lanes = Lanes(bulk_every=every)
@@ -111,6 +116,7 @@ def test_cost_when_all_passes_were_equal_then_scales_with_the_tokens():
 _ARRIVALS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(3, 120)), min_size=1, max_size=80)
 
 
+@settings(deadline=None)
 @given(_ARRIVALS)
 def test_cut_when_clients_compete_then_nobody_gets_ahead_by_more_than_a_pass(arrivals: list[tuple[str, int]]):
     """While two clients wait, the tokens they were given differ by at most what a pass and an item can hold."""
@@ -127,6 +133,7 @@ def test_cut_when_clients_compete_then_nobody_gets_ahead_by_more_than_a_pass(arr
     assert given_to == waiting
 
 
+@settings(deadline=None)
 @given(_ARRIVALS)
 def test_cut_when_an_item_waits_then_the_passes_before_it_are_bounded_by_the_work_of_earlier_turns(
     arrivals: list[tuple[str, int]],
@@ -152,6 +159,7 @@ def test_push_when_a_client_is_new_then_it_starts_where_the_others_are_now():
     assert "new" in order[:2]
 
 
+@settings(deadline=None)
 @given(_ARRIVALS, st.sampled_from("abd"), st.integers(1, 300))
 def test_tokens_before_when_a_client_asks_then_others_count_as_far_as_their_turns_allow(
     arrivals: list[tuple[str, int]], client: str, tokens: int
@@ -164,6 +172,7 @@ def test_tokens_before_when_a_client_asks_then_others_count_as_far_as_their_turn
     assert before <= own + 3 * (own + tokens)
 
 
+@settings(deadline=None)
 @given(LENGTHS)
 def test_cut_when_the_device_pads_then_company_is_of_like_length(lengths: list[int]):
     queue = LaneQueue()
