@@ -21,6 +21,8 @@ from services.common.settings import ServerSettings
 
 #: Exit code of a server that cannot start: what is wrong is outside it, and was said on standard error.
 CANNOT_START = 2
+#: Exit code of a server that ended because it could not go on, as when its accelerator was lost: start another one.
+CANNOT_GO_ON = 3
 
 Settings = TypeVar("Settings", bound=ServerSettings)
 
@@ -29,7 +31,8 @@ OpenApp = Callable[[Settings, Edge], AbstractAsyncContextManager[App]]
 
 
 def run(read_settings: Callable[[], Settings], open_app: OpenApp[Settings]) -> int:
-    """Serve one app until SIGTERM or SIGINT, then drain. Returns the exit code: 0, or 2 where it cannot start."""
+    """Serve one app until SIGTERM or SIGINT, then drain. Returns the exit code: 0, 2 where it cannot start, 3 where it
+    cannot go on."""
     try:
         settings = read_settings()
         logs.configure(settings.log_level, settings.log_format)
@@ -42,7 +45,7 @@ def run(read_settings: Callable[[], Settings], open_app: OpenApp[Settings]) -> i
     except (ServiceError, OSError, ValueError, RuntimeError) as error:
         logs.get(__name__).error("cannot_start", kind=type(error).__name__, reason=str(error))
         return CANNOT_START
-    return 0
+    return CANNOT_GO_ON if edge.failure else 0
 
 
 def edge_of(settings: ServerSettings) -> Edge:
@@ -72,7 +75,8 @@ async def _serve(settings: Settings, edge: Edge, open_app: OpenApp[Settings]) ->
             closing.push_async_callback(server.stop)
             await server.start()
             edge.metrics.serve(settings.host, settings.metrics_port)
-            await asyncio.Event().wait()
+            await edge.failed.wait()
+            logs.get(__name__).error("cannot_go_on", reason=edge.failure)
 
 
 def _cancel_at_signal() -> None:

@@ -75,6 +75,15 @@ class Edge:
         self.max_calls = max_calls
         self.in_work = 0
         self.draining = False
+        #: Set when this process cannot do its work any more and should end; `failure` says why.
+        self.failed = asyncio.Event()
+        self.failure = ""
+
+    def fail(self, reason: str) -> None:
+        """Refuse what comes from now on, and let whoever serves this edge end the process."""
+        self.draining = True
+        self.failure = self.failure or reason
+        self.failed.set()
 
     def admit(self, service: str) -> None:
         """Refuse the call when the server drains or has all the calls it can hold."""

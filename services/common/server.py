@@ -112,12 +112,17 @@ class GrpcServer:
         await self._health.publish("", all(statuses))
 
     async def wait_for_signal(self) -> None:
-        """Return at the first SIGTERM or SIGINT."""
+        """Return at the first SIGTERM or SIGINT, or when the edge has failed and nothing more can be served."""
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, stop.set)
-        await stop.wait()
+        waiting = [asyncio.ensure_future(event.wait()) for event in (stop, self.edge.failed)]
+        try:
+            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waiting:
+                task.cancel()
 
     async def stop(self) -> None:
         """Drain: report NOT_SERVING, refuse new calls, let those in work end within `drain_seconds`, close the apps."""

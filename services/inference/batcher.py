@@ -345,6 +345,7 @@ class Batcher:
         if self._lost:
             self._take_back()
             self._fail_waiting(DeviceLost(_GONE))
+            self._observer.device_lost()
         elif not self._closing:
             self._offer_next()
         self._idle.set()

@@ -1,15 +1,21 @@
 """From what a batcher tells about itself to the server's metrics."""
 
+from collections.abc import Callable
+
 from services.common.errors import Reason
 from services.common.metrics import Metrics
+from services.common.rpc import Edge
 from services.inference.observer import ItemEnd, PassReport
 from services.inference.types import Lane
 
 
 class MetricsObserver:
-    """The metrics of one model."""
+    """The metrics of one model; `on_device_lost` gets the name of the model whose device is gone."""
 
-    def __init__(self, metrics: Metrics, model: str) -> None:
+    def __init__(
+        self, metrics: Metrics, model: str, *, on_device_lost: Callable[[str], None] = lambda model: None
+    ) -> None:
+        self._on_device_lost = on_device_lost
         self._tokenize_seconds = metrics.inference_stage_seconds.labels(model, "tokenize")
         self._queue_seconds = metrics.inference_stage_seconds.labels(model, "queue")
         self._inference_seconds = metrics.inference_stage_seconds.labels(model, "inference")
@@ -56,5 +62,13 @@ class MetricsObserver:
         if truncated:
             self._truncated.inc(truncated)
 
+    def device_lost(self) -> None:
+        self._on_device_lost(self._model)
+
     def backlog(self, seconds: float) -> None:
         self._backlog.set(seconds)
+
+
+def device_lost(edge: Edge) -> Callable[[str], None]:
+    """End the server when the device of a model is gone."""
+    return lambda model: edge.fail(f"the device that runs model {model!r} was lost")

@@ -71,6 +71,11 @@ class AllInOne:
         if self._server is not None:
             await self._server.wait_for_signal()
 
+    @property
+    def failure(self) -> str:
+        """Why it cannot go on; empty as long as it can."""
+        return self._server.edge.failure if self._server else ""
+
     async def stop(self) -> None:
         await self._closing.aclose()
 

@@ -6,6 +6,7 @@ import os
 import click
 
 from services.common import logs
+from services.common.main import CANNOT_GO_ON
 from services.launch.output import errors
 from services.launch.session import Options, RunningServer, announce, find_running, withdraw
 
@@ -40,5 +41,8 @@ def up(options: Options, host: str | None, port: int | None, metrics_port: int |
         finally:
             withdraw(settings.data_dir)
             await server.stop()
+        if server.failure:
+            errors.print(f"It cannot go on: {server.failure}", markup=False)
+            raise click.exceptions.Exit(CANNOT_GO_ON)
 
     asyncio.run(run())

@@ -9,7 +9,7 @@ from services.common.metrics import Metrics
 from services.common.rpc import Edge
 from services.common.server import App, Binding
 from services.inference.cards import ModelKind
-from services.inference.observe import MetricsObserver
+from services.inference.observe import MetricsObserver, device_lost
 from services.inference.registry import ModelRegistry, ServedModels
 from services.inference.settings import InferenceSettings
 from services.reranker.engine import RerankerEngine
@@ -48,7 +48,7 @@ def build(settings: RerankerSettings, deps: RerankerDeps) -> App:
             max_backlog_seconds=settings.max_backlog_s,
         ),
         clock=deps.edge.clock,
-        observer_of=partial(MetricsObserver, deps.metrics),
+        observer_of=partial(MetricsObserver, deps.metrics, on_device_lost=device_lost(deps.edge)),
     )
     engine = RerankerEngine(registry)
     servicer = RerankerServicer(deps.edge, engine, max_passages=settings.max_passages)
