@@ -97,8 +97,8 @@ class TextTokenizer:
     def fit_query(self, query: str, *, cut: bool) -> tuple[str, bool]:
         """The query with at most `max_query_tokens`, and whether its end had to be cut for that.
 
-        The text that is left has the tokens that were kept: no token is cut apart. Raises InputTooLong where it would
-        have to be cut and `cut` is off.
+        No token is cut apart, so that what is left has no more tokens than were kept. Raises InputTooLong where it
+        would have to be cut and `cut` is off.
         """
         most = self.max_query_tokens
         text, was_capped = _capped(query.strip(), most * CHARS_PER_TOKEN_MAX, Truncation.RIGHT)

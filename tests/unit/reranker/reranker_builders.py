@@ -10,9 +10,9 @@ from services.common.clock import Deadline, FakeClock
 from services.inference.backends.fake import FakeBackend
 from services.inference.batcher import Batcher, BatcherLimits
 from services.inference.cards import ModelCard, ModelKind
-from services.inference.engine import InferenceEngine
+from services.inference.engine import InferenceEngine, RerankOutcome
 from services.inference.tokenizer import TextTokenizer
-from services.inference.types import BatchOutput, TokenBatch
+from services.inference.types import BatchOutput, Lane, TokenBatch
 from services.reranker.engine import RerankerEngine
 from services.reranker.types import RerankCall
 from tests.helpers.inference import card, word_tokenizer
@@ -57,6 +57,18 @@ class ToldBackend(FakeBackend):
         return BatchOutput(logits=np.array(said, np.float32))
 
 
+class NotingEngine(InferenceEngine):
+    """Remembers whose turn each call took, and in which lane."""
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*parts)
+        self.turns: list[tuple[str, Lane]] = []
+
+    async def rerank(self, *what: Any, **how: Any) -> RerankOutcome:
+        self.turns.append((how["client"], how["lane"]))
+        return await super().rerank(*what, **how)
+
+
 class OneModel:
     """The part of a ModelRegistry that the reranker asks, with one model in it."""
 
@@ -64,8 +76,12 @@ class OneModel:
         self.backend = ToldBackend(model, logits)
         tokenizer = TextTokenizer(word_tokenizer(), max_tokens=model.max_tokens)
         batcher = Batcher([self.backend], limits=BatcherLimits(budget_tokens=64), clock=CLOCK)
-        self._engine = InferenceEngine(model, tokenizer, self.backend, batcher)
+        self._engine = NotingEngine(model, tokenizer, self.backend, batcher)
         self.loads = 0
+
+    @property
+    def turns(self) -> list[tuple[str, Lane]]:
+        return self._engine.turns
 
     def card(self, name: str) -> ModelCard:
         return self._engine.card

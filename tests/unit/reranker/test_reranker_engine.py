@@ -6,6 +6,7 @@ import pytest
 
 from services.common.errors import Reason, ServiceError
 from services.inference.errors import EmptyInput, InferenceFailed, InputTooLong
+from services.inference.types import Lane
 from services.reranker.engine import sigmoid
 from services.reranker.errors import LanguageNotSupported
 from services.reranker.types import RerankReply
@@ -119,6 +120,13 @@ async def test_rerank_when_the_language_is_required_and_not_claimed_then_refused
     assert caught.value.metadata == {"model": "tiny", "language": "zh", "allowed": "en, de"}
     assert registry.loads == 0
     assert order(await engine.rerank(call(words(5), language="de", require_language=True), deadline())) == [0]
+
+
+async def test_rerank_when_client_and_priority_are_known_then_it_takes_that_turn_in_that_lane():
+    engine, registry = told()
+    await engine.rerank(call(words(5), lane=Lane.BULK), deadline(), client="acme/key")
+    await engine.rerank(call(words(5)), deadline())
+    assert registry.turns == [("acme/key", Lane.BULK), ("", Lane.INTERACTIVE)]
 
 
 async def test_rerank_when_the_whole_batch_is_bad_then_failures_and_no_error():

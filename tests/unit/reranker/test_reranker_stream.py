@@ -35,10 +35,12 @@ class Gate:
     held: frozenset[str] = frozenset()
     begun: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
+    clients: set[str] = field(default_factory=set)
     cancelled: list[str] = field(default_factory=list)
     moved: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def rerank(self, call: RerankCall, deadline: Deadline, *, client: str) -> RerankReply:
+        self.clients.add(client)
         await self._note(self.begun, call.query)
         try:
             if call.query in self.held:
@@ -99,6 +101,7 @@ async def test_stream_when_a_later_request_ends_first_then_replies_keep_the_orde
         gate.open.set()
         received = [reply async for reply in replies]
     assert gate.ended[-1] == "0"
+    assert gate.clients == {"ipv4:127.0.0.1"}
     assert [(reply.id, reply.response.model) for reply in received] == [(f"id {n}", str(n)) for n in range(5)]
 
 
