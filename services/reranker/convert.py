@@ -93,7 +93,13 @@ def rerank_out(call: RerankCall, reply: RerankReply) -> pb.RerankResponse:
 
 
 def item_error(error: ServiceError) -> ItemError:
-    return ItemError(code=code_number(error), reason=error.error_reason.name, message=shown(error))
+    delay_s = error.retry_after_s
+    return ItemError(
+        code=code_number(error),
+        reason=error.error_reason.name,
+        message=shown(error),
+        retry_after_ms=0 if delay_s is None else max(1, round(delay_s * 1000)),
+    )
 
 
 def model_out(card: ModelCard, *, loaded: bool) -> model_pb2.Model:

@@ -114,6 +114,7 @@ async def test_stream_when_requests_fail_then_their_replies_say_why_and_the_stre
         requests = stream_of([request("a", query="x"), *bad, request("a", query="y")])
         received = [reply async for reply in stub.RerankStream(requests, timeout=WAIT_S)]
     assert [reply.WhichOneof("outcome") for reply in received] == ["response", *["error"] * 6, "response"]
+    assert [reply.error.retry_after_ms for reply in received] == [0, 0, 0, 0, 0, 2_000, 0, 0]
     assert [(reply.error.code, reply.error.reason) for reply in received[1:-1]] == [
         (3, "INVALID_REQUEST"), (3, "BATCH_TOO_LARGE"), (3, "EMPTY_INPUT"), (5, "MODEL_NOT_FOUND"), (8, "OVERLOADED"),
         (3, "INVALID_REQUEST"),

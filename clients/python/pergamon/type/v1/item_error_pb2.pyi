@@ -25,22 +25,26 @@ class ItemError(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    RETRY_AFTER_MS_FIELD_NUMBER: _builtins.int
     code: _builtins.int
     """google.rpc.Code, as an integer."""
     reason: _builtins.str
     """Machine-readable reason, one of those in docs/api.md."""
     message: _builtins.str
     """For a person: what is wrong, what is allowed, what to do."""
+    retry_after_ms: _builtins.int
+    """Milliseconds after which a retry may succeed, with OVERLOADED and the like; 0: not known."""
     def __init__(
         self,
         *,
         code: _builtins.int = ...,
         reason: _builtins.str = ...,
         message: _builtins.str = ...,
+        retry_after_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "reason", b"reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "reason", b"reason", "retry_after_ms", b"retry_after_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
