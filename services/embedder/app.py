@@ -13,7 +13,7 @@ from services.embedder.engine import EmbedderEngine
 from services.embedder.servicer import SERVICE, EmbedderServicer
 from services.embedder.settings import EmbedderSettings
 from services.inference.cards import ModelKind
-from services.inference.observe import MetricsObserver
+from services.inference.observe import MetricsObserver, device_lost
 from services.inference.registry import ModelRegistry, ServedModels
 from services.inference.settings import InferenceSettings
 from services.tei import app as tei
@@ -38,6 +38,9 @@ def build(settings: EmbedderSettings, deps: EmbedderDeps) -> App:
             names=settings.model_names,
             kinds=frozenset({ModelKind.DENSE, ModelKind.SPARSE}),
             pull_missing=settings.pull_models,
+            at_start=settings.start_names,
+            max_loaded=settings.max_loaded_models,
+            on_demand=settings.load_on_demand,
         ),
         settings=InferenceSettings(
             models_dir=settings.models_dir,
@@ -49,10 +52,11 @@ def build(settings: EmbedderSettings, deps: EmbedderDeps) -> App:
             max_backlog_seconds=settings.max_backlog_s,
         ),
         clock=deps.edge.clock,
-        observer_of=partial(MetricsObserver, deps.metrics),
+        observer_of=partial(MetricsObserver, deps.metrics, on_device_lost=device_lost(deps.edge)),
     )
-    engine = EmbedderEngine(registry, Bm25Encoder())
-    servicer = EmbedderServicer(deps.edge, engine, max_texts=settings.max_texts)
+    max_reply_bytes = settings.max_message_mib << 20
+    engine = EmbedderEngine(registry, Bm25Encoder(), max_reply_bytes=max_reply_bytes)
+    servicer = EmbedderServicer(deps.edge, engine, max_texts=settings.max_texts, max_reply_bytes=max_reply_bytes)
     binding = Binding(
         name=SERVICE,
         register=lambda server: stubs.add_EmbedderServiceServicer_to_server(servicer, server),

@@ -17,6 +17,18 @@ class EmbedderSettings(ServerSettings):
         default="multilingual-e5-small",
         description="Names, by comma; the first is the default. Others in models_dir load when asked for.",
     )
+    preload_models: str = Field(
+        default="", description="Names, by comma, that are loaded before the server is ready, beside the default."
+    )
+    max_loaded_models: int = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="In memory at once, one of them the default; others make room or are refused.",
+    )
+    load_on_demand: bool = Field(
+        default=True, description="Off: models that are not configured are served only after LoadModel."
+    )
     backend: Literal["openvino", "torch", "fake"] = Field(default="openvino", description="What runs the models.")
     device: str = Field(default="auto", description="For the torch backend: auto, cpu, cuda or cuda:N.")
     precision: Literal["auto", "bf16", "f32"] = Field(
@@ -29,4 +41,13 @@ class EmbedderSettings(ServerSettings):
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        return tuple(filter(None, (name.strip() for name in self.embedding_models.split(","))))
+        return _names(self.embedding_models)
+
+    @property
+    def start_names(self) -> tuple[str, ...]:
+        """What must be loaded before the server is ready, the default model first."""
+        return tuple(dict.fromkeys((*self.model_names[:1], *_names(self.preload_models))))
+
+
+def _names(listed: str) -> tuple[str, ...]:
+    return tuple(filter(None, (name.strip() for name in listed.split(","))))

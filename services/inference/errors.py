@@ -45,6 +45,24 @@ class ModelNotAvailable(ServiceError):
     reason = Reason.MODEL_NOT_AVAILABLE
 
 
+class ModelNotLoaded(ServiceError):
+    """The model is installed, and this server loads only what it is told to."""
+
+    reason = Reason.MODEL_NOT_LOADED
+
+
+class ModelLimit(ServiceError):
+    """As many models are loaded to stay as the server may hold."""
+
+    reason = Reason.MODEL_LIMIT
+
+
+class ModelRequired(ServiceError):
+    """The server cannot do without the model."""
+
+    reason = Reason.MODEL_REQUIRED
+
+
 class WrongModelKind(ServiceError):
     reason = Reason.WRONG_MODEL_KIND
 

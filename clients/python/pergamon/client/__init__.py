@@ -22,8 +22,8 @@ from pergamon.client.errors import (
 )
 from pergamon.client.metadata import document_metadata
 from pergamon.client.sync_client import Client
-from pergamon.client.vectors import as_numpy, rows, sparse_rows
-from pergamon.embedder.v1.embedder_pb2 import EmbedStreamRequest, InputType, Priority, Truncation
+from pergamon.client.vectors import as_numpy, packed_rows, rows, sparse_rows, token_matrices, token_rows
+from pergamon.embedder.v1.embedder_pb2 import EmbedStreamRequest, EmbedWarning, InputType, Priority, Truncation
 from pergamon.ingestor.v1.document_pb2 import DocumentState, DuplicatePolicy
 from pergamon.ingestor.v1.job_pb2 import JobState
 from pergamon.reranker.v1.reranker_pb2 import LongTextPolicy, RerankStreamRequest
@@ -42,6 +42,7 @@ __all__ = [
     "DocumentState",
     "DuplicatePolicy",
     "EmbedStreamRequest",
+    "EmbedWarning",
     "FailedPreconditionError",
     "InputType",
     "InternalError",
@@ -66,7 +67,10 @@ __all__ = [
     "document_metadata",
     "embed_request",
     "filters",
+    "packed_rows",
     "rerank_request",
     "rows",
     "sparse_rows",
+    "token_matrices",
+    "token_rows",
 ]

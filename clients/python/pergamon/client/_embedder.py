@@ -27,6 +27,11 @@ def embed_request(
     truncation: pb.Truncation.ValueType = pb.TRUNCATION_FAIL,
     priority: pb.Priority.ValueType = pb.PRIORITY_INTERACTIVE,
     data_type: DataType.ValueType = DataType.DATA_TYPE_FLOAT32,
+    dimensions: int = 0,
+    multi_vector: bool = False,
+    multi_vector_model: str = "",
+    multi_vector_data_type: DataType.ValueType = DataType.DATA_TYPE_FLOAT32,
+    instruction: str | None = None,
 ) -> pb.EmbedRequest:
     """A batch of texts to embed, for `embed_stream`; the arguments are those of `embed`."""
     if isinstance(texts, str):
@@ -36,11 +41,19 @@ def embed_request(
         input_type=input_type,
         truncation=truncation,
         priority=priority,
-        dense=pb.DenseOutput(model=dense_model, data_type=data_type) if dense else None,
+        dense=pb.DenseOutput(model=dense_model, data_type=data_type, dimensions=dimensions) if dense else None,
         sparse=pb.SparseOutput(model=sparse_model, bm25_average_length=bm25_average_length, language=language)
         if sparse
         else None,
+        multi_vector=pb.MultiVectorOutput(model=multi_vector_model, data_type=multi_vector_data_type)
+        if multi_vector
+        else None,
+        instruction=instruction,
     )
+
+
+#: Loading may fetch the model, and unloading waits for calls in work.
+_CHANGE_TIMEOUT_S = 600.0
 
 
 class EmbedderMethods(ServiceMethods):
@@ -64,12 +77,18 @@ class EmbedderMethods(ServiceMethods):
         truncation: pb.Truncation.ValueType = pb.TRUNCATION_FAIL,
         priority: pb.Priority.ValueType = pb.PRIORITY_INTERACTIVE,
         data_type: DataType.ValueType = DataType.DATA_TYPE_FLOAT32,
+        dimensions: int = 0,
+        multi_vector: bool = False,
+        multi_vector_model: str = "",
+        multi_vector_data_type: DataType.ValueType = DataType.DATA_TYPE_FLOAT32,
+        instruction: str | None = None,
         timeout_s: float | None = None,
     ) -> pb.EmbedResponse:
         """Embed 1 to 1,024 texts; `reports[i].error` says which of them have no vector.
 
         An empty model name means the server's default. `bm25_average_length` (terms) and `language` (ISO 639-1) concern
-        BM25 only.
+        BM25 only. `dimensions` cuts dense vectors (0: whole); they have unit length all the same. `multi_vector` asks
+        for a vector a token, see `token_rows`. `instruction` replaces the prefix of the model's card, as it stands.
 
         >>> response = await client.embed(["a passage"], input_type=InputType.INPUT_TYPE_PASSAGE)
         >>> vectors = rows(response.dense)
@@ -88,6 +107,11 @@ class EmbedderMethods(ServiceMethods):
             truncation=truncation,
             priority=priority,
             data_type=data_type,
+            dimensions=dimensions,
+            multi_vector=multi_vector,
+            multi_vector_model=multi_vector_model,
+            multi_vector_data_type=multi_vector_data_type,
+            instruction=instruction,
         )
         return await self._calls.unary(self._embedder.Embed, request, timeout_s=timeout_s)
 
@@ -146,3 +170,16 @@ class EmbedderMethods(ServiceMethods):
         """Describe one model of the embedder, by name or alias."""
         request = pb.GetModelRequest(model=model)
         return (await self._calls.unary(self._embedder.GetModel, request, timeout_s=timeout_s)).model
+
+    async def load_embedding_model(self, model: str, *, timeout_s: float = _CHANGE_TIMEOUT_S) -> Model:
+        """Have the embedder load a model and keep it; returns when it is ready. Needs the role admin.
+
+        The server goes on when this call is given up: call again to wait for the same load.
+        """
+        request = pb.LoadModelRequest(model=model)
+        return (await self._calls.unary(self._embedder.LoadModel, request, timeout_s=timeout_s)).model
+
+    async def unload_embedding_model(self, model: str, *, timeout_s: float = _CHANGE_TIMEOUT_S) -> Model:
+        """Have the embedder finish the calls that use a model and give its memory back. Needs the role admin."""
+        request = pb.UnloadModelRequest(model=model)
+        return (await self._calls.unary(self._embedder.UnloadModel, request, timeout_s=timeout_s)).model

@@ -71,6 +71,8 @@ class Client(Facade):
     get_tokenizer = blocking(AsyncClient.get_tokenizer)
     list_embedding_models = blocking(AsyncClient.list_embedding_models)
     get_embedding_model = blocking(AsyncClient.get_embedding_model)
+    load_embedding_model = blocking(AsyncClient.load_embedding_model)
+    unload_embedding_model = blocking(AsyncClient.unload_embedding_model)
 
     rerank = blocking(AsyncClient.rerank)
     list_rerank_models = blocking(AsyncClient.list_rerank_models)

@@ -27,51 +27,63 @@ from pergamon.type.v1 import model_pb2 as pergamon_dot_type_dot_v1_dot_model__pb
 from pergamon.type.v1 import vectors_pb2 as pergamon_dot_type_dot_v1_dot_vectors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#pergamon/embedder/v1/embedder.proto\x12\x14pergamon.embedder.v1\x1a!pergamon/type/v1/item_error.proto\x1a\x1cpergamon/type/v1/model.proto\x1a\x1epergamon/type/v1/vectors.proto\"K\n\x0b\x44\x65nseOutput\x12\r\n\x05model\x18\x01 \x01(\t\x12-\n\tdata_type\x18\x02 \x01(\x0e\x32\x1a.pergamon.type.v1.DataType\"L\n\x0cSparseOutput\x12\r\n\x05model\x18\x01 \x01(\t\x12\x1b\n\x13\x62m25_average_length\x18\x02 \x01(\x02\x12\x10\n\x08language\x18\x03 \x01(\t\"\xa0\x02\n\x0c\x45mbedRequest\x12\r\n\x05texts\x18\x01 \x03(\t\x12\x33\n\ninput_type\x18\x02 \x01(\x0e\x32\x1f.pergamon.embedder.v1.InputType\x12\x34\n\ntruncation\x18\x03 \x01(\x0e\x32 .pergamon.embedder.v1.Truncation\x12\x30\n\x08priority\x18\x04 \x01(\x0e\x32\x1e.pergamon.embedder.v1.Priority\x12\x30\n\x05\x64\x65nse\x18\x05 \x01(\x0b\x32!.pergamon.embedder.v1.DenseOutput\x12\x32\n\x06sparse\x18\x06 \x01(\x0b\x32\".pergamon.embedder.v1.SparseOutput\"\xff\x01\n\rEmbedResponse\x12,\n\x05\x64\x65nse\x18\x01 \x01(\x0b\x32\x1d.pergamon.type.v1.DenseMatrix\x12.\n\x06sparse\x18\x02 \x01(\x0b\x32\x1e.pergamon.type.v1.SparseMatrix\x12\x32\n\x07reports\x18\x03 \x03(\x0b\x32!.pergamon.embedder.v1.EmbedReport\x12\x13\n\x0b\x64\x65nse_model\x18\x04 \x01(\t\x12\x14\n\x0csparse_model\x18\x05 \x01(\t\x12\x31\n\x06timing\x18\x06 \x01(\x0b\x32!.pergamon.type.v1.InferenceTiming\"v\n\x0b\x45mbedReport\x12*\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x1b.pergamon.type.v1.ItemError\x12\x13\n\x0btoken_count\x18\x02 \x01(\r\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x13\n\x0b\x62m25_length\x18\x04 \x01(\r\"U\n\x12\x45mbedStreamRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x33\n\x07request\x18\x02 \x01(\x0b\x32\".pergamon.embedder.v1.EmbedRequest\"\x93\x01\n\x13\x45mbedStreamResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\x37\n\x08response\x18\x02 \x01(\x0b\x32#.pergamon.embedder.v1.EmbedResponseH\x00\x12,\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1b.pergamon.type.v1.ItemErrorH\x00\x42\t\n\x07outcome\"y\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05texts\x18\x02 \x03(\t\x12\x33\n\ninput_type\x18\x03 \x01(\x0e\x32\x1f.pergamon.embedder.v1.InputType\x12\x13\n\x0binclude_ids\x18\x04 \x01(\x08\"F\n\x10TokenizeResponse\x12\x32\n\x05texts\x18\x01 \x03(\x0b\x32#.pergamon.embedder.v1.TokenizedText\"1\n\rTokenizedText\x12\x13\n\x0btoken_count\x18\x01 \x01(\r\x12\x0b\n\x03ids\x18\x02 \x03(\r\"%\n\x13GetTokenizerRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\"$\n\x14GetTokenizerResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x13\n\x11ListModelsRequest\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.pergamon.type.v1.Model\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\":\n\x10GetModelResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.pergamon.type.v1.Model*U\n\tInputType\x12\x1a\n\x16INPUT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n\x10INPUT_TYPE_QUERY\x10\x01\x12\x16\n\x12INPUT_TYPE_PASSAGE\x10\x02*h\n\nTruncation\x12\x1a\n\x16TRUNCATION_UNSPECIFIED\x10\x00\x12\x13\n\x0fTRUNCATION_FAIL\x10\x01\x12\x14\n\x10TRUNCATION_RIGHT\x10\x02\x12\x13\n\x0fTRUNCATION_LEFT\x10\x03*Q\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14PRIORITY_INTERACTIVE\x10\x01\x12\x11\n\rPRIORITY_BULK\x10\x02\x32\xcb\x04\n\x0f\x45mbedderService\x12P\n\x05\x45mbed\x12\".pergamon.embedder.v1.EmbedRequest\x1a#.pergamon.embedder.v1.EmbedResponse\x12\x66\n\x0b\x45mbedStream\x12(.pergamon.embedder.v1.EmbedStreamRequest\x1a).pergamon.embedder.v1.EmbedStreamResponse(\x01\x30\x01\x12Y\n\x08Tokenize\x12%.pergamon.embedder.v1.TokenizeRequest\x1a&.pergamon.embedder.v1.TokenizeResponse\x12g\n\x0cGetTokenizer\x12).pergamon.embedder.v1.GetTokenizerRequest\x1a*.pergamon.embedder.v1.GetTokenizerResponse0\x01\x12_\n\nListModels\x12\'.pergamon.embedder.v1.ListModelsRequest\x1a(.pergamon.embedder.v1.ListModelsResponse\x12Y\n\x08GetModel\x12%.pergamon.embedder.v1.GetModelRequest\x1a&.pergamon.embedder.v1.GetModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n#pergamon/embedder/v1/embedder.proto\x12\x14pergamon.embedder.v1\x1a!pergamon/type/v1/item_error.proto\x1a\x1cpergamon/type/v1/model.proto\x1a\x1epergamon/type/v1/vectors.proto\"_\n\x0b\x44\x65nseOutput\x12\r\n\x05model\x18\x01 \x01(\t\x12-\n\tdata_type\x18\x02 \x01(\x0e\x32\x1a.pergamon.type.v1.DataType\x12\x12\n\ndimensions\x18\x03 \x01(\r\"L\n\x0cSparseOutput\x12\r\n\x05model\x18\x01 \x01(\t\x12\x1b\n\x13\x62m25_average_length\x18\x02 \x01(\x02\x12\x10\n\x08language\x18\x03 \x01(\t\"Q\n\x11MultiVectorOutput\x12\r\n\x05model\x18\x01 \x01(\t\x12-\n\tdata_type\x18\x02 \x01(\x0e\x32\x1a.pergamon.type.v1.DataType\"\x89\x03\n\x0c\x45mbedRequest\x12\r\n\x05texts\x18\x01 \x03(\t\x12\x33\n\ninput_type\x18\x02 \x01(\x0e\x32\x1f.pergamon.embedder.v1.InputType\x12\x34\n\ntruncation\x18\x03 \x01(\x0e\x32 .pergamon.embedder.v1.Truncation\x12\x30\n\x08priority\x18\x04 \x01(\x0e\x32\x1e.pergamon.embedder.v1.Priority\x12\x30\n\x05\x64\x65nse\x18\x05 \x01(\x0b\x32!.pergamon.embedder.v1.DenseOutput\x12\x32\n\x06sparse\x18\x06 \x01(\x0b\x32\".pergamon.embedder.v1.SparseOutput\x12=\n\x0cmulti_vector\x18\x07 \x01(\x0b\x32\'.pergamon.embedder.v1.MultiVectorOutput\x12\x18\n\x0binstruction\x18\x08 \x01(\tH\x00\x88\x01\x01\x42\x0e\n\x0c_instruction\"\x8c\x03\n\rEmbedResponse\x12,\n\x05\x64\x65nse\x18\x01 \x01(\x0b\x32\x1d.pergamon.type.v1.DenseMatrix\x12.\n\x06sparse\x18\x02 \x01(\x0b\x32\x1e.pergamon.type.v1.SparseMatrix\x12\x32\n\x07reports\x18\x03 \x03(\x0b\x32!.pergamon.embedder.v1.EmbedReport\x12\x13\n\x0b\x64\x65nse_model\x18\x04 \x01(\t\x12\x14\n\x0csparse_model\x18\x05 \x01(\t\x12\x31\n\x06timing\x18\x06 \x01(\x0b\x32!.pergamon.type.v1.InferenceTiming\x12\x39\n\x0cmulti_vector\x18\x07 \x01(\x0b\x32#.pergamon.type.v1.MultiVectorMatrix\x12\x1a\n\x12multi_vector_model\x18\x08 \x01(\t\x12\x34\n\x08warnings\x18\t \x03(\x0e\x32\".pergamon.embedder.v1.EmbedWarning\"\x94\x01\n\x0b\x45mbedReport\x12*\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x1b.pergamon.type.v1.ItemError\x12\x13\n\x0btoken_count\x18\x02 \x01(\r\x12\x11\n\ttruncated\x18\x03 \x01(\x08\x12\x13\n\x0b\x62m25_length\x18\x04 \x01(\r\x12\x1c\n\x14original_token_count\x18\x05 \x01(\r\"U\n\x12\x45mbedStreamRequest\x12\n\n\x02id\x18\x01 \x01(\t\x12\x33\n\x07request\x18\x02 \x01(\x0b\x32\".pergamon.embedder.v1.EmbedRequest\"\x93\x01\n\x13\x45mbedStreamResponse\x12\n\n\x02id\x18\x01 \x01(\t\x12\x37\n\x08response\x18\x02 \x01(\x0b\x32#.pergamon.embedder.v1.EmbedResponseH\x00\x12,\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x1b.pergamon.type.v1.ItemErrorH\x00\x42\t\n\x07outcome\"y\n\x0fTokenizeRequest\x12\r\n\x05model\x18\x01 \x01(\t\x12\r\n\x05texts\x18\x02 \x03(\t\x12\x33\n\ninput_type\x18\x03 \x01(\x0e\x32\x1f.pergamon.embedder.v1.InputType\x12\x13\n\x0binclude_ids\x18\x04 \x01(\x08\"F\n\x10TokenizeResponse\x12\x32\n\x05texts\x18\x01 \x03(\x0b\x32#.pergamon.embedder.v1.TokenizedText\"1\n\rTokenizedText\x12\x13\n\x0btoken_count\x18\x01 \x01(\r\x12\x0b\n\x03ids\x18\x02 \x03(\r\"%\n\x13GetTokenizerRequest\x12\x0e\n\x06sha256\x18\x01 \x01(\t\"$\n\x14GetTokenizerResponse\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\"\x13\n\x11ListModelsRequest\"=\n\x12ListModelsResponse\x12\'\n\x06models\x18\x01 \x03(\x0b\x32\x17.pergamon.type.v1.Model\" \n\x0fGetModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\":\n\x10GetModelResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.pergamon.type.v1.Model\"!\n\x10LoadModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\";\n\x11LoadModelResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.pergamon.type.v1.Model\"#\n\x12UnloadModelRequest\x12\r\n\x05model\x18\x01 \x01(\t\"=\n\x13UnloadModelResponse\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.pergamon.type.v1.Model*U\n\tInputType\x12\x1a\n\x16INPUT_TYPE_UNSPECIFIED\x10\x00\x12\x14\n\x10INPUT_TYPE_QUERY\x10\x01\x12\x16\n\x12INPUT_TYPE_PASSAGE\x10\x02*h\n\nTruncation\x12\x1a\n\x16TRUNCATION_UNSPECIFIED\x10\x00\x12\x13\n\x0fTRUNCATION_FAIL\x10\x01\x12\x14\n\x10TRUNCATION_RIGHT\x10\x02\x12\x13\n\x0fTRUNCATION_LEFT\x10\x03*Q\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x18\n\x14PRIORITY_INTERACTIVE\x10\x01\x12\x11\n\rPRIORITY_BULK\x10\x02*W\n\x0c\x45mbedWarning\x12\x1d\n\x19\x45MBED_WARNING_UNSPECIFIED\x10\x00\x12(\n$EMBED_WARNING_DIMENSIONS_NOT_CLAIMED\x10\x01\x32\x8d\x06\n\x0f\x45mbedderService\x12P\n\x05\x45mbed\x12\".pergamon.embedder.v1.EmbedRequest\x1a#.pergamon.embedder.v1.EmbedResponse\x12\x66\n\x0b\x45mbedStream\x12(.pergamon.embedder.v1.EmbedStreamRequest\x1a).pergamon.embedder.v1.EmbedStreamResponse(\x01\x30\x01\x12Y\n\x08Tokenize\x12%.pergamon.embedder.v1.TokenizeRequest\x1a&.pergamon.embedder.v1.TokenizeResponse\x12g\n\x0cGetTokenizer\x12).pergamon.embedder.v1.GetTokenizerRequest\x1a*.pergamon.embedder.v1.GetTokenizerResponse0\x01\x12_\n\nListModels\x12\'.pergamon.embedder.v1.ListModelsRequest\x1a(.pergamon.embedder.v1.ListModelsResponse\x12Y\n\x08GetModel\x12%.pergamon.embedder.v1.GetModelRequest\x1a&.pergamon.embedder.v1.GetModelResponse\x12\\\n\tLoadModel\x12&.pergamon.embedder.v1.LoadModelRequest\x1a\'.pergamon.embedder.v1.LoadModelResponse\x12\x62\n\x0bUnloadModel\x12(.pergamon.embedder.v1.UnloadModelRequest\x1a).pergamon.embedder.v1.UnloadModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pergamon.embedder.v1.embedder_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_INPUTTYPE']._serialized_start=1720
-  _globals['_INPUTTYPE']._serialized_end=1805
-  _globals['_TRUNCATION']._serialized_start=1807
-  _globals['_TRUNCATION']._serialized_end=1911
-  _globals['_PRIORITY']._serialized_start=1913
-  _globals['_PRIORITY']._serialized_end=1994
+  _globals['_INPUTTYPE']._serialized_start=2296
+  _globals['_INPUTTYPE']._serialized_end=2381
+  _globals['_TRUNCATION']._serialized_start=2383
+  _globals['_TRUNCATION']._serialized_end=2487
+  _globals['_PRIORITY']._serialized_start=2489
+  _globals['_PRIORITY']._serialized_end=2570
+  _globals['_EMBEDWARNING']._serialized_start=2572
+  _globals['_EMBEDWARNING']._serialized_end=2659
   _globals['_DENSEOUTPUT']._serialized_start=158
-  _globals['_DENSEOUTPUT']._serialized_end=233
-  _globals['_SPARSEOUTPUT']._serialized_start=235
-  _globals['_SPARSEOUTPUT']._serialized_end=311
-  _globals['_EMBEDREQUEST']._serialized_start=314
-  _globals['_EMBEDREQUEST']._serialized_end=602
-  _globals['_EMBEDRESPONSE']._serialized_start=605
-  _globals['_EMBEDRESPONSE']._serialized_end=860
-  _globals['_EMBEDREPORT']._serialized_start=862
-  _globals['_EMBEDREPORT']._serialized_end=980
-  _globals['_EMBEDSTREAMREQUEST']._serialized_start=982
-  _globals['_EMBEDSTREAMREQUEST']._serialized_end=1067
-  _globals['_EMBEDSTREAMRESPONSE']._serialized_start=1070
-  _globals['_EMBEDSTREAMRESPONSE']._serialized_end=1217
-  _globals['_TOKENIZEREQUEST']._serialized_start=1219
-  _globals['_TOKENIZEREQUEST']._serialized_end=1340
-  _globals['_TOKENIZERESPONSE']._serialized_start=1342
-  _globals['_TOKENIZERESPONSE']._serialized_end=1412
-  _globals['_TOKENIZEDTEXT']._serialized_start=1414
-  _globals['_TOKENIZEDTEXT']._serialized_end=1463
-  _globals['_GETTOKENIZERREQUEST']._serialized_start=1465
-  _globals['_GETTOKENIZERREQUEST']._serialized_end=1502
-  _globals['_GETTOKENIZERRESPONSE']._serialized_start=1504
-  _globals['_GETTOKENIZERRESPONSE']._serialized_end=1540
-  _globals['_LISTMODELSREQUEST']._serialized_start=1542
-  _globals['_LISTMODELSREQUEST']._serialized_end=1561
-  _globals['_LISTMODELSRESPONSE']._serialized_start=1563
-  _globals['_LISTMODELSRESPONSE']._serialized_end=1624
-  _globals['_GETMODELREQUEST']._serialized_start=1626
-  _globals['_GETMODELREQUEST']._serialized_end=1658
-  _globals['_GETMODELRESPONSE']._serialized_start=1660
-  _globals['_GETMODELRESPONSE']._serialized_end=1718
-  _globals['_EMBEDDERSERVICE']._serialized_start=1997
-  _globals['_EMBEDDERSERVICE']._serialized_end=2584
+  _globals['_DENSEOUTPUT']._serialized_end=253
+  _globals['_SPARSEOUTPUT']._serialized_start=255
+  _globals['_SPARSEOUTPUT']._serialized_end=331
+  _globals['_MULTIVECTOROUTPUT']._serialized_start=333
+  _globals['_MULTIVECTOROUTPUT']._serialized_end=414
+  _globals['_EMBEDREQUEST']._serialized_start=417
+  _globals['_EMBEDREQUEST']._serialized_end=810
+  _globals['_EMBEDRESPONSE']._serialized_start=813
+  _globals['_EMBEDRESPONSE']._serialized_end=1209
+  _globals['_EMBEDREPORT']._serialized_start=1212
+  _globals['_EMBEDREPORT']._serialized_end=1360
+  _globals['_EMBEDSTREAMREQUEST']._serialized_start=1362
+  _globals['_EMBEDSTREAMREQUEST']._serialized_end=1447
+  _globals['_EMBEDSTREAMRESPONSE']._serialized_start=1450
+  _globals['_EMBEDSTREAMRESPONSE']._serialized_end=1597
+  _globals['_TOKENIZEREQUEST']._serialized_start=1599
+  _globals['_TOKENIZEREQUEST']._serialized_end=1720
+  _globals['_TOKENIZERESPONSE']._serialized_start=1722
+  _globals['_TOKENIZERESPONSE']._serialized_end=1792
+  _globals['_TOKENIZEDTEXT']._serialized_start=1794
+  _globals['_TOKENIZEDTEXT']._serialized_end=1843
+  _globals['_GETTOKENIZERREQUEST']._serialized_start=1845
+  _globals['_GETTOKENIZERREQUEST']._serialized_end=1882
+  _globals['_GETTOKENIZERRESPONSE']._serialized_start=1884
+  _globals['_GETTOKENIZERRESPONSE']._serialized_end=1920
+  _globals['_LISTMODELSREQUEST']._serialized_start=1922
+  _globals['_LISTMODELSREQUEST']._serialized_end=1941
+  _globals['_LISTMODELSRESPONSE']._serialized_start=1943
+  _globals['_LISTMODELSRESPONSE']._serialized_end=2004
+  _globals['_GETMODELREQUEST']._serialized_start=2006
+  _globals['_GETMODELREQUEST']._serialized_end=2038
+  _globals['_GETMODELRESPONSE']._serialized_start=2040
+  _globals['_GETMODELRESPONSE']._serialized_end=2098
+  _globals['_LOADMODELREQUEST']._serialized_start=2100
+  _globals['_LOADMODELREQUEST']._serialized_end=2133
+  _globals['_LOADMODELRESPONSE']._serialized_start=2135
+  _globals['_LOADMODELRESPONSE']._serialized_end=2194
+  _globals['_UNLOADMODELREQUEST']._serialized_start=2196
+  _globals['_UNLOADMODELREQUEST']._serialized_end=2231
+  _globals['_UNLOADMODELRESPONSE']._serialized_start=2233
+  _globals['_UNLOADMODELRESPONSE']._serialized_end=2294
+  _globals['_EMBEDDERSERVICE']._serialized_start=2662
+  _globals['_EMBEDDERSERVICE']._serialized_end=3443
 # @@protoc_insertion_point(module_scope)

@@ -57,9 +57,9 @@ class _TruncationEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Truncation
     TRUNCATION_FAIL: _Truncation.ValueType  # 1
     """The text gets an INPUT_TOO_LONG error."""
     TRUNCATION_RIGHT: _Truncation.ValueType  # 2
-    """The end is cut off, and the report says so."""
+    """The end is cut off at the model's maximum, and the report says so."""
     TRUNCATION_LEFT: _Truncation.ValueType  # 3
-    """The beginning is cut off, and the report says so."""
+    """The beginning is cut off, behind the prefix, and the report says so."""
 
 class Truncation(_Truncation, metaclass=_TruncationEnumTypeWrapper):
     """What to do with a text longer than the model's input."""
@@ -69,9 +69,9 @@ TRUNCATION_UNSPECIFIED: Truncation.ValueType  # 0
 TRUNCATION_FAIL: Truncation.ValueType  # 1
 """The text gets an INPUT_TOO_LONG error."""
 TRUNCATION_RIGHT: Truncation.ValueType  # 2
-"""The end is cut off, and the report says so."""
+"""The end is cut off at the model's maximum, and the report says so."""
 TRUNCATION_LEFT: Truncation.ValueType  # 3
-"""The beginning is cut off, and the report says so."""
+"""The beginning is cut off, behind the prefix, and the report says so."""
 Global___Truncation: _TypeAlias = Truncation  # noqa: Y015
 
 class _Priority:
@@ -98,27 +98,53 @@ PRIORITY_BULK: Priority.ValueType  # 2
 """Throughput counts; goes when the device has room, with a guaranteed share."""
 Global___Priority: _TypeAlias = Priority  # noqa: Y015
 
+class _EmbedWarning:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _EmbedWarningEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_EmbedWarning.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    EMBED_WARNING_UNSPECIFIED: _EmbedWarning.ValueType  # 0
+    """Not used."""
+    EMBED_WARNING_DIMENSIONS_NOT_CLAIMED: _EmbedWarning.ValueType  # 1
+    """The model's card does not claim the dimensions asked for: the cut vectors may be much worse than whole ones."""
+
+class EmbedWarning(_EmbedWarning, metaclass=_EmbedWarningEnumTypeWrapper):
+    """Something a caller should know of a reply that is as asked for."""
+
+EMBED_WARNING_UNSPECIFIED: EmbedWarning.ValueType  # 0
+"""Not used."""
+EMBED_WARNING_DIMENSIONS_NOT_CLAIMED: EmbedWarning.ValueType  # 1
+"""The model's card does not claim the dimensions asked for: the cut vectors may be much worse than whole ones."""
+Global___EmbedWarning: _TypeAlias = EmbedWarning  # noqa: Y015
+
 @_typing.final
 class DenseOutput(_message.Message):
-    """A dense output."""
+    """A dense output. Its vectors have unit length in every data type (up to rounding); there is no other form."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     MODEL_FIELD_NUMBER: _builtins.int
     DATA_TYPE_FIELD_NUMBER: _builtins.int
+    DIMENSIONS_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Name or alias of a dense model; empty: the server's default."""
     data_type: _vectors_pb2.DataType.ValueType
     """Element type of the reply."""
+    dimensions: _builtins.int
+    """Keep only this many of the first elements, and scale to unit length again (Matryoshka); 0: all. At most the model's. A
+    length that the model's card does not claim works too, with a warning in the reply.
+    """
     def __init__(
         self,
         *,
         model: _builtins.str = ...,
         data_type: _vectors_pb2.DataType.ValueType = ...,
+        dimensions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_type", b"data_type", "model", b"model"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_type", b"data_type", "dimensions", b"dimensions", "model", b"model"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -134,7 +160,7 @@ class SparseOutput(_message.Message):
     BM25_AVERAGE_LENGTH_FIELD_NUMBER: _builtins.int
     LANGUAGE_FIELD_NUMBER: _builtins.int
     model: _builtins.str
-    """Name of a sparse model; empty: `bm25`."""
+    """Name or alias of a model with a sparse output; empty: `bm25`."""
     bm25_average_length: _builtins.float
     """BM25 only: average length in terms of the passages of the collection; required above 0 for passages."""
     language: _builtins.str
@@ -155,6 +181,32 @@ class SparseOutput(_message.Message):
 Global___SparseOutput: _TypeAlias = SparseOutput  # noqa: Y015
 
 @_typing.final
+class MultiVectorOutput(_message.Message):
+    """A multi-vector output: a vector of unit length for each token that the model scores."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    DATA_TYPE_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Name or alias of a model with a multi-vector output; empty: the server's default."""
+    data_type: _vectors_pb2.DataType.ValueType
+    """Element type of the reply."""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        data_type: _vectors_pb2.DataType.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data_type", b"data_type", "model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MultiVectorOutput: _TypeAlias = MultiVectorOutput  # noqa: Y015
+
+@_typing.final
 class EmbedRequest(_message.Message):
     """A batch of texts and the outputs wanted; at least one output."""
 
@@ -166,12 +218,18 @@ class EmbedRequest(_message.Message):
     PRIORITY_FIELD_NUMBER: _builtins.int
     DENSE_FIELD_NUMBER: _builtins.int
     SPARSE_FIELD_NUMBER: _builtins.int
+    MULTI_VECTOR_FIELD_NUMBER: _builtins.int
+    INSTRUCTION_FIELD_NUMBER: _builtins.int
     input_type: Global___InputType.ValueType
     """What the texts are."""
     truncation: Global___Truncation.ValueType
-    """What to do with texts that are too long for the dense (or learned sparse) model."""
+    """What to do with texts that are too long for a model (BM25 has no limit)."""
     priority: Global___Priority.ValueType
     """Which queue to wait in."""
+    instruction: _builtins.str
+    """Put in front of each text instead of the prefix of the model's card, as it stands; set and empty: no prefix. At most
+    2,000 characters, and half of the tokens of the model's input. BM25 pays no attention to it.
+    """
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """1 to 1,024 texts. An empty or white-space-only text gets an EMPTY_INPUT error."""
@@ -184,6 +242,10 @@ class EmbedRequest(_message.Message):
     def sparse(self) -> Global___SparseOutput:
         """Set to get sparse vectors."""
 
+    @_builtins.property
+    def multi_vector(self) -> Global___MultiVectorOutput:
+        """Set to get a vector for each token."""
+
     def __init__(
         self,
         *,
@@ -193,12 +255,16 @@ class EmbedRequest(_message.Message):
         priority: Global___Priority.ValueType = ...,
         dense: Global___DenseOutput | None = ...,
         sparse: Global___SparseOutput | None = ...,
+        multi_vector: Global___MultiVectorOutput | None = ...,
+        instruction: _builtins.str | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "sparse", b"sparse"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_instruction", b"_instruction", "dense", b"dense", "instruction", b"instruction", "multi_vector", b"multi_vector", "sparse", b"sparse"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "input_type", b"input_type", "priority", b"priority", "sparse", b"sparse", "texts", b"texts", "truncation", b"truncation"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_instruction", b"_instruction", "dense", b"dense", "input_type", b"input_type", "instruction", b"instruction", "multi_vector", b"multi_vector", "priority", b"priority", "sparse", b"sparse", "texts", b"texts", "truncation", b"truncation"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__instruction: _TypeAlias = _typing.Literal["instruction"]  # noqa: Y015
+    _WhichOneofArgType__instruction: _TypeAlias = _typing.Literal["_instruction", b"_instruction"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__instruction) -> _WhichOneofReturnType__instruction | None: ...
 
 Global___EmbedRequest: _TypeAlias = EmbedRequest  # noqa: Y015
 
@@ -214,13 +280,18 @@ class EmbedResponse(_message.Message):
     DENSE_MODEL_FIELD_NUMBER: _builtins.int
     SPARSE_MODEL_FIELD_NUMBER: _builtins.int
     TIMING_FIELD_NUMBER: _builtins.int
+    MULTI_VECTOR_FIELD_NUMBER: _builtins.int
+    MULTI_VECTOR_MODEL_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     dense_model: _builtins.str
     """Name of the dense model that was used."""
     sparse_model: _builtins.str
     """Name of the sparse model that was used."""
+    multi_vector_model: _builtins.str
+    """Name of the model that gave the vectors of tokens."""
     @_builtins.property
     def dense(self) -> _vectors_pb2.DenseMatrix:
-        """Dense vectors of unit length; the row of a failed text is zero."""
+        """Dense vectors of unit length; the row of a failed text is zero (all bits 0 in UBINARY)."""
 
     @_builtins.property
     def sparse(self) -> _vectors_pb2.SparseMatrix:
@@ -234,6 +305,14 @@ class EmbedResponse(_message.Message):
     def timing(self) -> _model_pb2.InferenceTiming:
         """Where the time went."""
 
+    @_builtins.property
+    def multi_vector(self) -> _vectors_pb2.MultiVectorMatrix:
+        """Vectors of tokens; a failed text has none."""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[Global___EmbedWarning.ValueType]:
+        """What to know of this reply, each once."""
+
     def __init__(
         self,
         *,
@@ -243,10 +322,13 @@ class EmbedResponse(_message.Message):
         dense_model: _builtins.str = ...,
         sparse_model: _builtins.str = ...,
         timing: _model_pb2.InferenceTiming | None = ...,
+        multi_vector: _vectors_pb2.MultiVectorMatrix | None = ...,
+        multi_vector_model: _builtins.str = ...,
+        warnings: _abc.Iterable[Global___EmbedWarning.ValueType] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "sparse", b"sparse", "timing", b"timing"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "multi_vector", b"multi_vector", "sparse", b"sparse", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "dense_model", b"dense_model", "reports", b"reports", "sparse", b"sparse", "sparse_model", b"sparse_model", "timing", b"timing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dense", b"dense", "dense_model", b"dense_model", "multi_vector", b"multi_vector", "multi_vector_model", b"multi_vector_model", "reports", b"reports", "sparse", b"sparse", "sparse_model", b"sparse_model", "timing", b"timing", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -262,12 +344,17 @@ class EmbedReport(_message.Message):
     TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     TRUNCATED_FIELD_NUMBER: _builtins.int
     BM25_LENGTH_FIELD_NUMBER: _builtins.int
+    ORIGINAL_TOKEN_COUNT_FIELD_NUMBER: _builtins.int
     token_count: _builtins.int
-    """Tokens that went into the dense (or learned sparse) model, prefix and special tokens included."""
+    """Tokens that went into the model, prefix and special tokens included; of several models the most. 0 with BM25 alone."""
     truncated: _builtins.bool
     """Whether a part of the text was cut off."""
     bm25_length: _builtins.int
     """BM25 only: length of the text in terms, to keep the average length of a collection."""
+    original_token_count: _builtins.int
+    """Truncated texts only: tokens of the whole text, counted as in `token_count`; 0 for a text of more than 64 characters for
+    each token of the model's input, which is cut before it is counted.
+    """
     @_builtins.property
     def error(self) -> _item_error_pb2.ItemError:
         """Set when the text has no vectors."""
@@ -279,10 +366,11 @@ class EmbedReport(_message.Message):
         token_count: _builtins.int = ...,
         truncated: _builtins.bool = ...,
         bm25_length: _builtins.int = ...,
+        original_token_count: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bm25_length", b"bm25_length", "error", b"error", "token_count", b"token_count", "truncated", b"truncated"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bm25_length", b"bm25_length", "error", b"error", "original_token_count", b"original_token_count", "token_count", b"token_count", "truncated", b"truncated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -370,7 +458,7 @@ class TokenizeRequest(_message.Message):
     """Also return the ids."""
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """1 to 1,024 texts."""
+        """1 to 1,024 texts. Empty ones count as what is put around them."""
 
     def __init__(
         self,
@@ -570,3 +658,95 @@ class GetModelResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetModelResponse: _TypeAlias = GetModelResponse  # noqa: Y015
+
+@_typing.final
+class LoadModelRequest(_message.Message):
+    """Which model to load."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Name or alias of a model on the server's machine, or name of a starter model."""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoadModelRequest: _TypeAlias = LoadModelRequest  # noqa: Y015
+
+@_typing.final
+class LoadModelResponse(_message.Message):
+    """The loaded model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def model(self) -> _model_pb2.Model:
+        """The model."""
+
+    def __init__(
+        self,
+        *,
+        model: _model_pb2.Model | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LoadModelResponse: _TypeAlias = LoadModelResponse  # noqa: Y015
+
+@_typing.final
+class UnloadModelRequest(_message.Message):
+    """Which model to unload."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """Name or alias."""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnloadModelRequest: _TypeAlias = UnloadModelRequest  # noqa: Y015
+
+@_typing.final
+class UnloadModelResponse(_message.Message):
+    """The unloaded model."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def model(self) -> _model_pb2.Model:
+        """The model."""
+
+    def __init__(
+        self,
+        *,
+        model: _model_pb2.Model | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UnloadModelResponse: _TypeAlias = UnloadModelResponse  # noqa: Y015

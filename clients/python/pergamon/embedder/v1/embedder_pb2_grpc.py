@@ -68,6 +68,16 @@ class EmbedderServiceStub:
                 request_serializer=pergamon_dot_embedder_dot_v1_dot_embedder__pb2.GetModelRequest.SerializeToString,
                 response_deserializer=pergamon_dot_embedder_dot_v1_dot_embedder__pb2.GetModelResponse.FromString,
                 _registered_method=True)
+        self.LoadModel = channel.unary_unary(
+                '/pergamon.embedder.v1.EmbedderService/LoadModel',
+                request_serializer=pergamon_dot_embedder_dot_v1_dot_embedder__pb2.LoadModelRequest.SerializeToString,
+                response_deserializer=pergamon_dot_embedder_dot_v1_dot_embedder__pb2.LoadModelResponse.FromString,
+                _registered_method=True)
+        self.UnloadModel = channel.unary_unary(
+                '/pergamon.embedder.v1.EmbedderService/UnloadModel',
+                request_serializer=pergamon_dot_embedder_dot_v1_dot_embedder__pb2.UnloadModelRequest.SerializeToString,
+                response_deserializer=pergamon_dot_embedder_dot_v1_dot_embedder__pb2.UnloadModelResponse.FromString,
+                _registered_method=True)
 
 
 class EmbedderServiceServicer:
@@ -78,16 +88,22 @@ class EmbedderServiceServicer:
     """
 
     def Embed(self, request, context):
-        """Embeds a batch of texts: dense, sparse, or both in one call. A bad text does not fail the others.
-        Errors: INVALID_REQUEST, BATCH_TOO_LARGE, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND.
+        """Embeds a batch of texts: dense, sparse, multi-vector, or several of them. Outputs of one model are computed in one
+        pass. A bad text does not fail the others.
+
+        A vector never holds a NaN or an infinity, and a dense vector or one of a multi-vector is never zero: a text for which
+        there is no such value has an INFERENCE_FAILED error. A sparse vector may be empty, for a text without a term (`?!`).
+        Errors: INVALID_REQUEST, BATCH_TOO_LARGE, INPUT_TOO_LONG (the instruction), MESSAGE_TOO_LARGE (the reply would be),
+        MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_NOT_LOADED, MODEL_LIMIT, MODEL_INVALID, WRONG_MODEL_KIND.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def EmbedStream(self, request_iterator, context):
-        """Embeds a stream of batches. Replies come in the order of the requests; at most 16 requests of one stream are in work, so
-        that a slow reader holds up the sender. A request that fails gets an error in its reply and the stream goes on.
+        """Embeds a stream of batches. Replies come in the order of the requests; at most 16 requests of one stream are in work, and
+        fewer where they are large (about 64 MiB of texts and vectors), so that a slow reader holds up the sender. Each request
+        waits with its own priority. A request that fails gets an error in its reply and the stream goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -118,6 +134,27 @@ class EmbedderServiceServicer:
 
     def GetModel(self, request, context):
         """Describes one model. Errors: MODEL_NOT_FOUND.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def LoadModel(self, request, context):
+        """Loads a model and keeps it loaded until UnloadModel. It is fetched first where it is a starter model that is not on this
+        machine and the server may fetch. Answers when the model was verified, gave a sane answer to a probe text and was warmed
+        up; at once if it is loaded. Goes on when the caller leaves: a repeat waits for the same load. Other models are served
+        meanwhile, and whatever becomes of it. Models are shared by all tenants.
+        Errors: INVALID_REQUEST, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_INVALID, WRONG_MODEL_KIND, MODEL_LIMIT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadModel(self, request, context):
+        """Unloads a model and gives its memory back; at once if it is not loaded. Calls that use it are finished first, within the
+        time the server has to drain; what is not done by then ends with SHUTTING_DOWN. A later call that names the model loads
+        it again where the server loads models on demand.
+        Errors: MODEL_NOT_FOUND, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model, `bm25`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -155,6 +192,16 @@ def add_EmbedderServiceServicer_to_server(servicer, server):
                     servicer.GetModel,
                     request_deserializer=pergamon_dot_embedder_dot_v1_dot_embedder__pb2.GetModelRequest.FromString,
                     response_serializer=pergamon_dot_embedder_dot_v1_dot_embedder__pb2.GetModelResponse.SerializeToString,
+            ),
+            'LoadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadModel,
+                    request_deserializer=pergamon_dot_embedder_dot_v1_dot_embedder__pb2.LoadModelRequest.FromString,
+                    response_serializer=pergamon_dot_embedder_dot_v1_dot_embedder__pb2.LoadModelResponse.SerializeToString,
+            ),
+            'UnloadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadModel,
+                    request_deserializer=pergamon_dot_embedder_dot_v1_dot_embedder__pb2.UnloadModelRequest.FromString,
+                    response_serializer=pergamon_dot_embedder_dot_v1_dot_embedder__pb2.UnloadModelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -323,6 +370,60 @@ class EmbedderService:
             '/pergamon.embedder.v1.EmbedderService/GetModel',
             pergamon_dot_embedder_dot_v1_dot_embedder__pb2.GetModelRequest.SerializeToString,
             pergamon_dot_embedder_dot_v1_dot_embedder__pb2.GetModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pergamon.embedder.v1.EmbedderService/LoadModel',
+            pergamon_dot_embedder_dot_v1_dot_embedder__pb2.LoadModelRequest.SerializeToString,
+            pergamon_dot_embedder_dot_v1_dot_embedder__pb2.LoadModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pergamon.embedder.v1.EmbedderService/UnloadModel',
+            pergamon_dot_embedder_dot_v1_dot_embedder__pb2.UnloadModelRequest.SerializeToString,
+            pergamon_dot_embedder_dot_v1_dot_embedder__pb2.UnloadModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -38,12 +38,18 @@ class EmbedderServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> EmbedderServiceAsyncStub: ...
     Embed: _grpc.UnaryUnaryMultiCallable[_embedder_pb2.EmbedRequest, _embedder_pb2.EmbedResponse]
-    """Embeds a batch of texts: dense, sparse, or both in one call. A bad text does not fail the others.
-    Errors: INVALID_REQUEST, BATCH_TOO_LARGE, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND.
+    """Embeds a batch of texts: dense, sparse, multi-vector, or several of them. Outputs of one model are computed in one
+    pass. A bad text does not fail the others.
+
+    A vector never holds a NaN or an infinity, and a dense vector or one of a multi-vector is never zero: a text for which
+    there is no such value has an INFERENCE_FAILED error. A sparse vector may be empty, for a text without a term (`?!`).
+    Errors: INVALID_REQUEST, BATCH_TOO_LARGE, INPUT_TOO_LONG (the instruction), MESSAGE_TOO_LARGE (the reply would be),
+    MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_NOT_LOADED, MODEL_LIMIT, MODEL_INVALID, WRONG_MODEL_KIND.
     """
     EmbedStream: _grpc.StreamStreamMultiCallable[_embedder_pb2.EmbedStreamRequest, _embedder_pb2.EmbedStreamResponse]
-    """Embeds a stream of batches. Replies come in the order of the requests; at most 16 requests of one stream are in work, so
-    that a slow reader holds up the sender. A request that fails gets an error in its reply and the stream goes on.
+    """Embeds a stream of batches. Replies come in the order of the requests; at most 16 requests of one stream are in work, and
+    fewer where they are large (about 64 MiB of texts and vectors), so that a slow reader holds up the sender. Each request
+    waits with its own priority. A request that fails gets an error in its reply and the stream goes on.
     """
     Tokenize: _grpc.UnaryUnaryMultiCallable[_embedder_pb2.TokenizeRequest, _embedder_pb2.TokenizeResponse]
     """Counts the tokens of texts, as the model would see them, and returns their ids if asked.
@@ -57,6 +63,19 @@ class EmbedderServiceStub:
     """Lists the models this server serves."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_embedder_pb2.GetModelRequest, _embedder_pb2.GetModelResponse]
     """Describes one model. Errors: MODEL_NOT_FOUND."""
+    LoadModel: _grpc.UnaryUnaryMultiCallable[_embedder_pb2.LoadModelRequest, _embedder_pb2.LoadModelResponse]
+    """Loads a model and keeps it loaded until UnloadModel. It is fetched first where it is a starter model that is not on this
+    machine and the server may fetch. Answers when the model was verified, gave a sane answer to a probe text and was warmed
+    up; at once if it is loaded. Goes on when the caller leaves: a repeat waits for the same load. Other models are served
+    meanwhile, and whatever becomes of it. Models are shared by all tenants.
+    Errors: INVALID_REQUEST, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_INVALID, WRONG_MODEL_KIND, MODEL_LIMIT.
+    """
+    UnloadModel: _grpc.UnaryUnaryMultiCallable[_embedder_pb2.UnloadModelRequest, _embedder_pb2.UnloadModelResponse]
+    """Unloads a model and gives its memory back; at once if it is not loaded. Calls that use it are finished first, within the
+    time the server has to drain; what is not done by then ends with SHUTTING_DOWN. A later call that names the model loads
+    it again where the server loads models on demand.
+    Errors: MODEL_NOT_FOUND, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model, `bm25`).
+    """
 
 @_typing.type_check_only
 class EmbedderServiceAsyncStub(EmbedderServiceStub):
@@ -68,12 +87,18 @@ class EmbedderServiceAsyncStub(EmbedderServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     Embed: _aio.UnaryUnaryMultiCallable[_embedder_pb2.EmbedRequest, _embedder_pb2.EmbedResponse]  # type: ignore[assignment]
-    """Embeds a batch of texts: dense, sparse, or both in one call. A bad text does not fail the others.
-    Errors: INVALID_REQUEST, BATCH_TOO_LARGE, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND.
+    """Embeds a batch of texts: dense, sparse, multi-vector, or several of them. Outputs of one model are computed in one
+    pass. A bad text does not fail the others.
+
+    A vector never holds a NaN or an infinity, and a dense vector or one of a multi-vector is never zero: a text for which
+    there is no such value has an INFERENCE_FAILED error. A sparse vector may be empty, for a text without a term (`?!`).
+    Errors: INVALID_REQUEST, BATCH_TOO_LARGE, INPUT_TOO_LONG (the instruction), MESSAGE_TOO_LARGE (the reply would be),
+    MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_NOT_LOADED, MODEL_LIMIT, MODEL_INVALID, WRONG_MODEL_KIND.
     """
     EmbedStream: _aio.StreamStreamMultiCallable[_embedder_pb2.EmbedStreamRequest, _embedder_pb2.EmbedStreamResponse]  # type: ignore[assignment]
-    """Embeds a stream of batches. Replies come in the order of the requests; at most 16 requests of one stream are in work, so
-    that a slow reader holds up the sender. A request that fails gets an error in its reply and the stream goes on.
+    """Embeds a stream of batches. Replies come in the order of the requests; at most 16 requests of one stream are in work, and
+    fewer where they are large (about 64 MiB of texts and vectors), so that a slow reader holds up the sender. Each request
+    waits with its own priority. A request that fails gets an error in its reply and the stream goes on.
     """
     Tokenize: _aio.UnaryUnaryMultiCallable[_embedder_pb2.TokenizeRequest, _embedder_pb2.TokenizeResponse]  # type: ignore[assignment]
     """Counts the tokens of texts, as the model would see them, and returns their ids if asked.
@@ -87,6 +112,19 @@ class EmbedderServiceAsyncStub(EmbedderServiceStub):
     """Lists the models this server serves."""
     GetModel: _aio.UnaryUnaryMultiCallable[_embedder_pb2.GetModelRequest, _embedder_pb2.GetModelResponse]  # type: ignore[assignment]
     """Describes one model. Errors: MODEL_NOT_FOUND."""
+    LoadModel: _aio.UnaryUnaryMultiCallable[_embedder_pb2.LoadModelRequest, _embedder_pb2.LoadModelResponse]  # type: ignore[assignment]
+    """Loads a model and keeps it loaded until UnloadModel. It is fetched first where it is a starter model that is not on this
+    machine and the server may fetch. Answers when the model was verified, gave a sane answer to a probe text and was warmed
+    up; at once if it is loaded. Goes on when the caller leaves: a repeat waits for the same load. Other models are served
+    meanwhile, and whatever becomes of it. Models are shared by all tenants.
+    Errors: INVALID_REQUEST, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_INVALID, WRONG_MODEL_KIND, MODEL_LIMIT.
+    """
+    UnloadModel: _aio.UnaryUnaryMultiCallable[_embedder_pb2.UnloadModelRequest, _embedder_pb2.UnloadModelResponse]  # type: ignore[assignment]
+    """Unloads a model and gives its memory back; at once if it is not loaded. Calls that use it are finished first, within the
+    time the server has to drain; what is not done by then ends with SHUTTING_DOWN. A later call that names the model loads
+    it again where the server loads models on demand.
+    Errors: MODEL_NOT_FOUND, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model, `bm25`).
+    """
 
 class EmbedderServiceServicer(metaclass=_abc_1.ABCMeta):
     """Turns texts into vectors. Calls are batched over all callers by a budget of tokens.
@@ -101,8 +139,13 @@ class EmbedderServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _embedder_pb2.EmbedRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_embedder_pb2.EmbedResponse, _abc.Awaitable[_embedder_pb2.EmbedResponse]]:
-        """Embeds a batch of texts: dense, sparse, or both in one call. A bad text does not fail the others.
-        Errors: INVALID_REQUEST, BATCH_TOO_LARGE, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND.
+        """Embeds a batch of texts: dense, sparse, multi-vector, or several of them. Outputs of one model are computed in one
+        pass. A bad text does not fail the others.
+
+        A vector never holds a NaN or an infinity, and a dense vector or one of a multi-vector is never zero: a text for which
+        there is no such value has an INFERENCE_FAILED error. A sparse vector may be empty, for a text without a term (`?!`).
+        Errors: INVALID_REQUEST, BATCH_TOO_LARGE, INPUT_TOO_LONG (the instruction), MESSAGE_TOO_LARGE (the reply would be),
+        MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_NOT_LOADED, MODEL_LIMIT, MODEL_INVALID, WRONG_MODEL_KIND.
         """
 
     @_abc_1.abstractmethod
@@ -111,8 +154,9 @@ class EmbedderServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_embedder_pb2.EmbedStreamRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_embedder_pb2.EmbedStreamResponse], _abc.AsyncIterator[_embedder_pb2.EmbedStreamResponse]]:
-        """Embeds a stream of batches. Replies come in the order of the requests; at most 16 requests of one stream are in work, so
-        that a slow reader holds up the sender. A request that fails gets an error in its reply and the stream goes on.
+        """Embeds a stream of batches. Replies come in the order of the requests; at most 16 requests of one stream are in work, and
+        fewer where they are large (about 64 MiB of texts and vectors), so that a slow reader holds up the sender. Each request
+        waits with its own priority. A request that fails gets an error in its reply and the stream goes on.
         """
 
     @_abc_1.abstractmethod
@@ -150,5 +194,30 @@ class EmbedderServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_embedder_pb2.GetModelResponse, _abc.Awaitable[_embedder_pb2.GetModelResponse]]:
         """Describes one model. Errors: MODEL_NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def LoadModel(
+        self,
+        request: _embedder_pb2.LoadModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_embedder_pb2.LoadModelResponse, _abc.Awaitable[_embedder_pb2.LoadModelResponse]]:
+        """Loads a model and keeps it loaded until UnloadModel. It is fetched first where it is a starter model that is not on this
+        machine and the server may fetch. Answers when the model was verified, gave a sane answer to a probe text and was warmed
+        up; at once if it is loaded. Goes on when the caller leaves: a repeat waits for the same load. Other models are served
+        meanwhile, and whatever becomes of it. Models are shared by all tenants.
+        Errors: INVALID_REQUEST, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_INVALID, WRONG_MODEL_KIND, MODEL_LIMIT.
+        """
+
+    @_abc_1.abstractmethod
+    def UnloadModel(
+        self,
+        request: _embedder_pb2.UnloadModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_embedder_pb2.UnloadModelResponse, _abc.Awaitable[_embedder_pb2.UnloadModelResponse]]:
+        """Unloads a model and gives its memory back; at once if it is not loaded. Calls that use it are finished first, within the
+        time the server has to drain; what is not done by then ends with SHUTTING_DOWN. A later call that names the model loads
+        it again where the server loads models on demand.
+        Errors: MODEL_NOT_FOUND, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model, `bm25`).
+        """
 
 def add_EmbedderServiceServicer_to_server(servicer: EmbedderServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -24,17 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpergamon/type/v1/model.proto\x12\x10pergamon.type.v1\"\x83\x03\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61liases\x18\x02 \x03(\t\x12)\n\x04kind\x18\x03 \x01(\x0e\x32\x1b.pergamon.type.v1.ModelKind\x12\x12\n\ndimensions\x18\x04 \x01(\r\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\x14\n\x0cquery_prefix\x18\x06 \x01(\t\x12\x16\n\x0epassage_prefix\x18\x07 \x01(\t\x12\x11\n\tlanguages\x18\x08 \x03(\t\x12\x12\n\nhigh_logit\x18\t \x01(\x02\x12\x14\n\x0cmedium_logit\x18\n \x01(\x02\x12\x0f\n\x07licence\x18\x0b \x01(\t\x12\x0e\n\x06source\x18\x0c \x01(\t\x12\x16\n\x0eweights_sha256\x18\r \x01(\t\x12\x18\n\x10tokenizer_sha256\x18\x0e \x01(\t\x12\x19\n\x11tokenizer_version\x18\x0f \x01(\t\x12\x0e\n\x06loaded\x18\x10 \x01(\x08\x12\x1f\n\x17passage_overhead_tokens\x18\x11 \x01(\r\"`\n\x0fInferenceTiming\x12\x13\n\x0btokenize_ms\x18\x01 \x01(\x01\x12\x10\n\x08queue_ms\x18\x02 \x01(\x01\x12\x14\n\x0cinference_ms\x18\x03 \x01(\x01\x12\x10\n\x08total_ms\x18\x04 \x01(\x01*m\n\tModelKind\x12\x1a\n\x16MODEL_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10MODEL_KIND_DENSE\x10\x01\x12\x15\n\x11MODEL_KIND_SPARSE\x10\x02\x12\x17\n\x13MODEL_KIND_RERANKER\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cpergamon/type/v1/model.proto\x12\x10pergamon.type.v1\"\xf3\x03\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07\x61liases\x18\x02 \x03(\t\x12)\n\x04kind\x18\x03 \x01(\x0e\x32\x1b.pergamon.type.v1.ModelKind\x12\x12\n\ndimensions\x18\x04 \x01(\r\x12\x12\n\nmax_tokens\x18\x05 \x01(\r\x12\x14\n\x0cquery_prefix\x18\x06 \x01(\t\x12\x16\n\x0epassage_prefix\x18\x07 \x01(\t\x12\x11\n\tlanguages\x18\x08 \x03(\t\x12\x12\n\nhigh_logit\x18\t \x01(\x02\x12\x14\n\x0cmedium_logit\x18\n \x01(\x02\x12\x0f\n\x07licence\x18\x0b \x01(\t\x12\x0e\n\x06source\x18\x0c \x01(\t\x12\x16\n\x0eweights_sha256\x18\r \x01(\t\x12\x18\n\x10tokenizer_sha256\x18\x0e \x01(\t\x12\x19\n\x11tokenizer_version\x18\x0f \x01(\t\x12\x0e\n\x06loaded\x18\x10 \x01(\x08\x12\x1f\n\x17passage_overhead_tokens\x18\x11 \x01(\r\x12.\n\x07outputs\x18\x12 \x03(\x0e\x32\x1d.pergamon.type.v1.ModelOutput\x12\x1d\n\x15matryoshka_dimensions\x18\x13 \x03(\r\x12\x1f\n\x17multi_vector_dimensions\x18\x14 \x01(\r\"`\n\x0fInferenceTiming\x12\x13\n\x0btokenize_ms\x18\x01 \x01(\x01\x12\x10\n\x08queue_ms\x18\x02 \x01(\x01\x12\x14\n\x0cinference_ms\x18\x03 \x01(\x01\x12\x10\n\x08total_ms\x18\x04 \x01(\x01*m\n\tModelKind\x12\x1a\n\x16MODEL_KIND_UNSPECIFIED\x10\x00\x12\x14\n\x10MODEL_KIND_DENSE\x10\x01\x12\x15\n\x11MODEL_KIND_SPARSE\x10\x02\x12\x17\n\x13MODEL_KIND_RERANKER\x10\x03*\x93\x01\n\x0bModelOutput\x12\x1c\n\x18MODEL_OUTPUT_UNSPECIFIED\x10\x00\x12\x16\n\x12MODEL_OUTPUT_DENSE\x10\x01\x12\x17\n\x13MODEL_OUTPUT_SPARSE\x10\x02\x12\x1d\n\x19MODEL_OUTPUT_MULTI_VECTOR\x10\x03\x12\x16\n\x12MODEL_OUTPUT_LOGIT\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pergamon.type.v1.model_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODELKIND']._serialized_start=538
-  _globals['_MODELKIND']._serialized_end=647
+  _globals['_MODELKIND']._serialized_start=650
+  _globals['_MODELKIND']._serialized_end=759
+  _globals['_MODELOUTPUT']._serialized_start=762
+  _globals['_MODELOUTPUT']._serialized_end=909
   _globals['_MODEL']._serialized_start=51
-  _globals['_MODEL']._serialized_end=438
-  _globals['_INFERENCETIMING']._serialized_start=440
-  _globals['_INFERENCETIMING']._serialized_end=536
+  _globals['_MODEL']._serialized_end=550
+  _globals['_INFERENCETIMING']._serialized_start=552
+  _globals['_INFERENCETIMING']._serialized_end=648
 # @@protoc_insertion_point(module_scope)

@@ -47,6 +47,38 @@ MODEL_KIND_RERANKER: ModelKind.ValueType  # 3
 """A relevance logit for a query and a passage."""
 Global___ModelKind: _TypeAlias = ModelKind  # noqa: Y015
 
+class _ModelOutput:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ModelOutputEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelOutput.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    MODEL_OUTPUT_UNSPECIFIED: _ModelOutput.ValueType  # 0
+    """Not said."""
+    MODEL_OUTPUT_DENSE: _ModelOutput.ValueType  # 1
+    """One dense vector."""
+    MODEL_OUTPUT_SPARSE: _ModelOutput.ValueType  # 2
+    """One sparse vector."""
+    MODEL_OUTPUT_MULTI_VECTOR: _ModelOutput.ValueType  # 3
+    """A dense vector a token, for late interaction (ColBERT)."""
+    MODEL_OUTPUT_LOGIT: _ModelOutput.ValueType  # 4
+    """A relevance logit for a query and a passage."""
+
+class ModelOutput(_ModelOutput, metaclass=_ModelOutputEnumTypeWrapper):
+    """What a model can give for one text, all of it in one pass."""
+
+MODEL_OUTPUT_UNSPECIFIED: ModelOutput.ValueType  # 0
+"""Not said."""
+MODEL_OUTPUT_DENSE: ModelOutput.ValueType  # 1
+"""One dense vector."""
+MODEL_OUTPUT_SPARSE: ModelOutput.ValueType  # 2
+"""One sparse vector."""
+MODEL_OUTPUT_MULTI_VECTOR: ModelOutput.ValueType  # 3
+"""A dense vector a token, for late interaction (ColBERT)."""
+MODEL_OUTPUT_LOGIT: ModelOutput.ValueType  # 4
+"""A relevance logit for a query and a passage."""
+Global___ModelOutput: _TypeAlias = ModelOutput  # noqa: Y015
+
 @_typing.final
 class Model(_message.Message):
     """What a caller must know of a model."""
@@ -70,6 +102,9 @@ class Model(_message.Message):
     TOKENIZER_VERSION_FIELD_NUMBER: _builtins.int
     LOADED_FIELD_NUMBER: _builtins.int
     PASSAGE_OVERHEAD_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUTS_FIELD_NUMBER: _builtins.int
+    MATRYOSHKA_DIMENSIONS_FIELD_NUMBER: _builtins.int
+    MULTI_VECTOR_DIMENSIONS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name to use in requests."""
     kind: Global___ModelKind.ValueType
@@ -100,6 +135,8 @@ class Model(_message.Message):
     """Whether the weights are in memory and passed their checks."""
     passage_overhead_tokens: _builtins.int
     """Tokens, special ones included, that the passage prefix and the model's own markers take from max_tokens."""
+    multi_vector_dimensions: _builtins.int
+    """Elements of each vector of a MULTI_VECTOR output; 0 where there is none."""
     @_builtins.property
     def aliases(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Other names that mean the same model."""
@@ -107,6 +144,14 @@ class Model(_message.Message):
     @_builtins.property
     def languages(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Languages the model is made for (ISO 639-1); empty: not stated."""
+
+    @_builtins.property
+    def outputs(self) -> _containers.RepeatedScalarFieldContainer[Global___ModelOutput.ValueType]:
+        """Everything it can give; a model of kind DENSE may give other outputs in the same pass."""
+
+    @_builtins.property
+    def matryoshka_dimensions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Shorter lengths its dense vectors were trained to be cut to (Matryoshka); empty: its card claims none."""
 
     def __init__(
         self,
@@ -128,10 +173,13 @@ class Model(_message.Message):
         tokenizer_version: _builtins.str = ...,
         loaded: _builtins.bool = ...,
         passage_overhead_tokens: _builtins.int = ...,
+        outputs: _abc.Iterable[Global___ModelOutput.ValueType] | None = ...,
+        matryoshka_dimensions: _abc.Iterable[_builtins.int] | None = ...,
+        multi_vector_dimensions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["aliases", b"aliases", "dimensions", b"dimensions", "high_logit", b"high_logit", "kind", b"kind", "languages", b"languages", "licence", b"licence", "loaded", b"loaded", "max_tokens", b"max_tokens", "medium_logit", b"medium_logit", "name", b"name", "passage_overhead_tokens", b"passage_overhead_tokens", "passage_prefix", b"passage_prefix", "query_prefix", b"query_prefix", "source", b"source", "tokenizer_sha256", b"tokenizer_sha256", "tokenizer_version", b"tokenizer_version", "weights_sha256", b"weights_sha256"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["aliases", b"aliases", "dimensions", b"dimensions", "high_logit", b"high_logit", "kind", b"kind", "languages", b"languages", "licence", b"licence", "loaded", b"loaded", "matryoshka_dimensions", b"matryoshka_dimensions", "max_tokens", b"max_tokens", "medium_logit", b"medium_logit", "multi_vector_dimensions", b"multi_vector_dimensions", "name", b"name", "outputs", b"outputs", "passage_overhead_tokens", b"passage_overhead_tokens", "passage_prefix", b"passage_prefix", "query_prefix", b"query_prefix", "source", b"source", "tokenizer_sha256", b"tokenizer_sha256", "tokenizer_version", b"tokenizer_version", "weights_sha256", b"weights_sha256"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -24,17 +24,19 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epergamon/type/v1/vectors.proto\x12\x10pergamon.type.v1\"l\n\x0b\x44\x65nseMatrix\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04rows\x18\x02 \x01(\r\x12\x12\n\ndimensions\x18\x03 \x01(\r\x12-\n\tdata_type\x18\x04 \x01(\x0e\x32\x1a.pergamon.type.v1.DataType\"@\n\x0cSparseMatrix\x12\x0f\n\x07offsets\x18\x01 \x03(\r\x12\x0f\n\x07indices\x18\x02 \x01(\x0c\x12\x0e\n\x06values\x18\x03 \x01(\x0c*S\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x01\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT16\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1epergamon/type/v1/vectors.proto\x12\x10pergamon.type.v1\"|\n\x0b\x44\x65nseMatrix\x12\x0c\n\x04\x64\x61ta\x18\x01 \x01(\x0c\x12\x0c\n\x04rows\x18\x02 \x01(\r\x12\x12\n\ndimensions\x18\x03 \x01(\r\x12-\n\tdata_type\x18\x04 \x01(\x0e\x32\x1a.pergamon.type.v1.DataType\x12\x0e\n\x06scales\x18\x05 \x01(\x0c\"T\n\x11MultiVectorMatrix\x12.\n\x07vectors\x18\x01 \x01(\x0b\x32\x1d.pergamon.type.v1.DenseMatrix\x12\x0f\n\x07offsets\x18\x02 \x03(\r\"@\n\x0cSparseMatrix\x12\x0f\n\x07offsets\x18\x01 \x03(\r\x12\x0f\n\x07indices\x18\x02 \x01(\x0c\x12\x0e\n\x06values\x18\x03 \x01(\x0c*\x96\x01\n\x08\x44\x61taType\x12\x19\n\x15\x44\x41TA_TYPE_UNSPECIFIED\x10\x00\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT32\x10\x01\x12\x15\n\x11\x44\x41TA_TYPE_FLOAT16\x10\x02\x12\x16\n\x12\x44\x41TA_TYPE_BFLOAT16\x10\x03\x12\x12\n\x0e\x44\x41TA_TYPE_INT8\x10\x04\x12\x15\n\x11\x44\x41TA_TYPE_UBINARY\x10\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'pergamon.type.v1.vectors_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_DATATYPE']._serialized_start=228
-  _globals['_DATATYPE']._serialized_end=311
+  _globals['_DATATYPE']._serialized_start=331
+  _globals['_DATATYPE']._serialized_end=481
   _globals['_DENSEMATRIX']._serialized_start=52
-  _globals['_DENSEMATRIX']._serialized_end=160
-  _globals['_SPARSEMATRIX']._serialized_start=162
-  _globals['_SPARSEMATRIX']._serialized_end=226
+  _globals['_DENSEMATRIX']._serialized_end=176
+  _globals['_MULTIVECTORMATRIX']._serialized_start=178
+  _globals['_MULTIVECTORMATRIX']._serialized_end=262
+  _globals['_SPARSEMATRIX']._serialized_start=264
+  _globals['_SPARSEMATRIX']._serialized_end=328
 # @@protoc_insertion_point(module_scope)

@@ -31,6 +31,14 @@ class _DataTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DataType.Val
     """IEEE 754 single precision, 4 bytes."""
     DATA_TYPE_FLOAT16: _DataType.ValueType  # 2
     """IEEE 754 half precision, 2 bytes."""
+    DATA_TYPE_BFLOAT16: _DataType.ValueType  # 3
+    """The upper half of an IEEE 754 single, rounded to nearest even, 2 bytes."""
+    DATA_TYPE_INT8: _DataType.ValueType  # 4
+    """Signed byte from -127 to 127; element = byte x scale of its row. The largest element of a row is 127 or -127."""
+    DATA_TYPE_UBINARY: _DataType.ValueType  # 5
+    """One bit, 1 for an element above 0, the first element in the highest bit of the first byte. A row is padded with zero
+    bits to whole bytes. Compared by Hamming distance.
+    """
 
 class DataType(_DataType, metaclass=_DataTypeEnumTypeWrapper):
     """Element type of a dense matrix on the wire."""
@@ -41,6 +49,14 @@ DATA_TYPE_FLOAT32: DataType.ValueType  # 1
 """IEEE 754 single precision, 4 bytes."""
 DATA_TYPE_FLOAT16: DataType.ValueType  # 2
 """IEEE 754 half precision, 2 bytes."""
+DATA_TYPE_BFLOAT16: DataType.ValueType  # 3
+"""The upper half of an IEEE 754 single, rounded to nearest even, 2 bytes."""
+DATA_TYPE_INT8: DataType.ValueType  # 4
+"""Signed byte from -127 to 127; element = byte x scale of its row. The largest element of a row is 127 or -127."""
+DATA_TYPE_UBINARY: DataType.ValueType  # 5
+"""One bit, 1 for an element above 0, the first element in the highest bit of the first byte. A row is padded with zero
+bits to whole bytes. Compared by Hamming distance.
+"""
 Global___DataType: _TypeAlias = DataType  # noqa: Y015
 
 @_typing.final
@@ -53,14 +69,17 @@ class DenseMatrix(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     DIMENSIONS_FIELD_NUMBER: _builtins.int
     DATA_TYPE_FIELD_NUMBER: _builtins.int
+    SCALES_FIELD_NUMBER: _builtins.int
     data: _builtins.bytes
-    """rows x dimensions elements, without padding."""
+    """rows x dimensions elements, without padding but that of UBINARY."""
     rows: _builtins.int
     """Number of vectors."""
     dimensions: _builtins.int
     """Elements of each vector."""
     data_type: Global___DataType.ValueType
     """Element type of `data`."""
+    scales: _builtins.bytes
+    """INT8 only: one little-endian float32 a row; 0 for a row of zeros."""
     def __init__(
         self,
         *,
@@ -68,14 +87,45 @@ class DenseMatrix(_message.Message):
         rows: _builtins.int = ...,
         dimensions: _builtins.int = ...,
         data_type: Global___DataType.ValueType = ...,
+        scales: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "data_type", b"data_type", "dimensions", b"dimensions", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "data_type", b"data_type", "dimensions", b"dimensions", "rows", b"rows", "scales", b"scales"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DenseMatrix: _TypeAlias = DenseMatrix  # noqa: Y015
+
+@_typing.final
+class MultiVectorMatrix(_message.Message):
+    """Several dense vectors a text, one a token. Text i holds the rows offsets[i] to offsets[i+1]."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VECTORS_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def vectors(self) -> Global___DenseMatrix:
+        """The vectors of all texts, one after the other."""
+
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """texts + 1 positions into the rows of `vectors`, starting with 0."""
+
+    def __init__(
+        self,
+        *,
+        vectors: Global___DenseMatrix | None = ...,
+        offsets: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["vectors", b"vectors"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets", "vectors", b"vectors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MultiVectorMatrix: _TypeAlias = MultiVectorMatrix  # noqa: Y015
 
 @_typing.final
 class SparseMatrix(_message.Message):
