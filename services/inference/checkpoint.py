@@ -103,7 +103,7 @@ class Weights:
         return tensor
 
     def head(self, name: str, shape: tuple[int, ...]) -> npt.NDArray[np.floating[Any]]:
-        """The matrix of an output: `get`, and `ModelInvalid` where it is all zeros and gives the same for every text."""
+        """The matrix of an output: `get`, and `ModelInvalid` too where it is all zeros: the same for every text."""
         tensor = self.get(name, shape)
         if not tensor.any():
             raise ModelInvalid(f"tensor {name} of model {self._shown_name!r} is all zeros; pull it again")

@@ -2,7 +2,6 @@
 
 import time
 from pathlib import Path
-from typing import assert_never
 
 import numpy as np
 
@@ -16,13 +15,33 @@ from services.inference.tokenizer import TextTokenizer
 from services.inference.types import Encoded, ItemOutput, Truncation
 from services.inference.worker import pad, split
 
+#: Backends that heed `InferenceSettings.device`.
+_ON_DEVICES = ("torch", "flag")
 _PROBE = "The quick brown fox jumps over the lazy dog."
 _PROBE_TOLERANCE = 1e-3
 
 
-def load_backend(settings: InferenceSettings, card: ModelCard, folder: Path) -> Backend:
+def load_backends(settings: InferenceSettings, card: ModelCard, folder: Path) -> list[Backend]:
+    """One backend for each device of `settings.device`, as in `cuda:0,cuda:1`; a device named twice holds two.
+
+    If one cannot be loaded, those before are closed.
+    """
+    devices = settings.device.split(",") if settings.backend in _ON_DEVICES else [settings.device]
+    loaded: list[Backend] = []
+    try:
+        for device in devices:
+            loaded.append(load_backend(settings, card, folder, device=device.strip()))
+    except BaseException:
+        for backend in loaded:
+            backend.close()
+        raise
+    return loaded
+
+
+def load_backend(settings: InferenceSettings, card: ModelCard, folder: Path, *, device: str | None = None) -> Backend:
     """The backend of `settings` with the model loaded. Imports the heavy library of that backend and no other."""
-    match settings.backend:
+    where = device or settings.device
+    match str(settings.backend):
         case "openvino":
             from services.inference.backends.openvino import OpenVinoBackend
 
@@ -31,15 +50,22 @@ def load_backend(settings: InferenceSettings, card: ModelCard, folder: Path) -> 
             try:
                 from services.inference.backends.torch import TorchBackend
             except ImportError as error:
-                raise ExtraNotInstalled(
-                    "the torch backend needs the torch extra: pip install 'pergamon-server[torch]'"
-                ) from error
-            return TorchBackend.load(
-                folder, card, device=settings.device, precision=settings.precision, threads=settings.threads
-            )
+                raise _extra_missing("torch") from error
+            return TorchBackend.load(folder, card, device=where, precision=settings.precision, threads=settings.threads)
+        case "flag":
+            try:
+                from services.inference.backends.flag import FlagBackend
+            except ImportError as error:
+                raise _extra_missing("flag") from error
+            return FlagBackend.load(folder, card, device=where, precision=settings.precision)
         case "fake":
             return FakeBackend(card)
-    assert_never(settings.backend)
+        case unknown:
+            raise ValueError(f"backend {unknown!r} is none of openvino, torch, flag, fake")
+
+
+def _extra_missing(extra: str) -> ExtraNotInstalled:
+    return ExtraNotInstalled(f"the {extra} backend needs the {extra} extra: pip install 'pergamon-server[{extra}]'")
 
 
 def check_card(card: ModelCard, folder: Path, tokenizer: TextTokenizer) -> None:

@@ -7,6 +7,7 @@ than once; a token's vector is W h + b of length one, the first token left out.
 
 import json
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, cast
 
@@ -70,8 +71,7 @@ class TokenHeads:
         text, ids, weights = text[is_last], ids[is_last].astype(np.uint32), weights[is_last]
         ends = np.searchsorted(text, np.arange(packed.size + 1))
         return tuple(
-            SparseVector(indices=ids[start:end], values=weights[start:end])
-            for start, end in zip(ends[:-1], ends[1:], strict=True)
+            SparseVector(indices=ids[start:end], values=weights[start:end]) for start, end in pairwise(ends.tolist())
         )
 
 

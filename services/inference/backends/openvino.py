@@ -34,6 +34,7 @@ class OpenVinoBackend:
     ) -> None:  # fmt: skip
         self.card = card
         self.device = "cpu"
+        self.padding_free = False
         self.precision = precision
         self._classifier = classifier
         self._heads = heads

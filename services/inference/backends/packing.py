@@ -1,6 +1,7 @@
 """The real tokens of a batch end to end, without padding: the layout in which heads and the packed encoder work."""
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -42,7 +43,7 @@ class Packed:
         lengths = self.lengths
         edges = np.flatnonzero(np.diff(lengths, prepend=-1, append=-1))
         return [
-            (int(self.bounds[start]), int(end - start), int(lengths[start]))
-            for start, end in zip(edges[:-1], edges[1:], strict=True)
+            (int(self.bounds[start]), end - start, int(lengths[start]))
+            for start, end in pairwise(edges.tolist())
             if lengths[start]
         ]

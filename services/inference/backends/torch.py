@@ -29,9 +29,11 @@ _CPU_OUT_OF_MEMORY = "can't allocate memory"
 class TorchBackend:
     """A model on one device. Scores and pooling are computed in f32 whatever the model's precision."""
 
-    def __init__(self, card: ModelCard, model: TorchModel, device: torch.device) -> None:
+    def __init__(self, card: ModelCard, model: TorchModel, device: torch.device, precision: str) -> None:
         self.card = card
         self.device = str(device)
+        self.padding_free = model.padding_free
+        self.precision = precision
         self._device = device
         self._model = model
 
@@ -48,9 +50,10 @@ class TorchBackend:
         if threads and chosen.type == "cpu":
             torch.set_num_threads(threads)
         own = packed and card.architecture in PACKED_ARCHITECTURES
+        used = resolved(precision, chosen)
         with _current(chosen), torch.inference_mode():
-            model = load_model(folder, card, device=chosen, dtype=_dtype(precision, chosen), packed=own)
-        return cls(card, model, chosen)
+            model = load_model(folder, card, device=chosen, dtype=_DTYPES[used], packed=own)
+        return cls(card, model, chosen, used)
 
     def run(self, batch: TokenBatch) -> BatchOutput:
         try:
@@ -82,10 +85,10 @@ def read_pickled_weights(path: Path) -> dict[str, npt.NDArray[np.float32]]:
     return {name: tensor.float().numpy() for name, tensor in state.items() if tensor.is_floating_point()}
 
 
-def _dtype(precision: Precision, device: torch.device) -> torch.dtype:
+def resolved(precision: Precision, device: torch.device) -> str:
     if precision != "auto":
-        return _DTYPES[precision]
-    return torch.bfloat16 if _computes_bf16(device) else torch.float32
+        return precision
+    return "bf16" if _computes_bf16(device) else "f32"
 
 
 def _computes_bf16(device: torch.device) -> bool:

@@ -32,6 +32,8 @@ _VOCABULARY_SLICE = 4096
 
 
 class TorchModel(Protocol):
+    padding_free: bool
+
     def run(self, batch: TokenBatch) -> BatchOutput: ...
 
     def release_memory(self) -> None: ...
@@ -48,6 +50,8 @@ class _Place:
 
 class PackedModel:
     """A BERT or XLM-RoBERTa of any kind. Nothing is computed for padding."""
+
+    padding_free = True
 
     def __init__(self, folder: Path, card: ModelCard, place: _Place) -> None:
         self._card = card
@@ -84,6 +88,8 @@ class PackedModel:
 
 class AutoTorchModel:
     """Any encoder that transformers knows, with padding."""
+
+    padding_free = False
 
     def __init__(self, folder: Path, card: ModelCard, place: _Place) -> None:
         self._card = card

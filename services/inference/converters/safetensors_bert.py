@@ -17,13 +17,18 @@ _DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 
 def convert_safetensors(weights: bytes, config_json: bytes, tokenizer_json: bytes) -> Converted:
     """From model.safetensors, config.json and tokenizer.json. Integer tensors (position ids) are dropped."""
+    config = cast("dict[str, Any]", json.loads(config_json))
+    return Converted(tensors=rename_tensors(read_tensors(weights)), config=config, tokenizer_json=tokenizer_json)
+
+
+def read_tensors(content: bytes) -> dict[str, FloatTensor]:
+    """The floating-point tensors of a safetensors file, as f32."""
     tensors: dict[str, FloatTensor] = {}
-    for name, entry in deserialize(weights):
+    for name, entry in deserialize(content):
         tensor = _floats(cast("dict[str, Any]", entry))
         if tensor is not None:
             tensors[name] = tensor
-    config = cast("dict[str, Any]", json.loads(config_json))
-    return Converted(tensors=rename_tensors(tensors), config=config, tokenizer_json=tokenizer_json)
+    return tensors
 
 
 def rename_tensors(tensors: Mapping[str, FloatTensor]) -> dict[str, FloatTensor]:
