@@ -80,9 +80,9 @@ class TeiEmbedServicer(stubs.EmbedServicer):
         truncation = text_in(request, found)
         found.check(not request.HasField("normalize") or request.normalize, "normalize", _NOT_UNIT)
         found.raise_if_any()
-        engine = await self.offers.embedder(Output.DENSE)
-        dimensions = dimensions_in(request, engine.card)
-        outcome = await self._run(call, engine, request, truncation, Output.DENSE, lane)
+        async with self.offers.embedder(Output.DENSE) as engine:
+            dimensions = dimensions_in(request, engine.card)
+            outcome = await self._run(call, engine, request, truncation, Output.DENSE, lane)
         assert outcome.dense is not None
         spent.add(outcome.timing, outcome.items[0].token_count)
         return pb.EmbedResponse(embeddings=_cut(outcome.dense[0], dimensions), metadata=spent.out())
@@ -91,8 +91,8 @@ class TeiEmbedServicer(stubs.EmbedServicer):
         spent, found = Spent.now(len(request.inputs)), Violations()
         truncation = text_in(request, found)
         found.raise_if_any()
-        engine = await self.offers.embedder(Output.SPARSE)
-        outcome = await self._run(call, engine, request, truncation, Output.SPARSE, lane)
+        async with self.offers.embedder(Output.SPARSE) as engine:
+            outcome = await self._run(call, engine, request, truncation, Output.SPARSE, lane)
         assert outcome.sparse is not None
         spent.add(outcome.timing, outcome.items[0].token_count)
         terms = zip(outcome.sparse[0].indices.tolist(), outcome.sparse[0].values.tolist(), strict=True)
@@ -105,8 +105,8 @@ class TeiEmbedServicer(stubs.EmbedServicer):
         spent, found = Spent.now(len(request.inputs)), Violations()
         truncation = text_in(request, found)
         found.raise_if_any()
-        engine = await self.offers.embedder(Output.MULTI_VECTOR)
-        outcome = await self._run(call, engine, request, truncation, Output.MULTI_VECTOR, lane)
+        async with self.offers.embedder(Output.MULTI_VECTOR) as engine:
+            outcome = await self._run(call, engine, request, truncation, Output.MULTI_VECTOR, lane)
         assert outcome.multi_vector is not None
         spent.add(outcome.timing, outcome.items[0].token_count)
         rows = outcome.multi_vector[0]

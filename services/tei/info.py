@@ -20,20 +20,20 @@ class TeiInfoServicer(stubs.InfoServicer):
 
     @rpc(Role.READER)
     async def Info(self, call: Call, request: pb.InfoRequest) -> pb.InfoResponse:
-        engine, offer = await self.offers.default(), self.offers.reranking or self.offers.main
-        card, limits = engine.card, engine.limits
+        async with self.offers.default() as engine:
+            card, limits, precision = engine.card, engine.limits, engine.precision
         reranks = card.kind is ModelKind.RERANKER
         return pb.InfoResponse(
             version=_version(),
             model_id=card.name,
             model_sha=card.sha256 or None,
-            model_dtype=_DTYPES.get(engine.precision, engine.precision),
+            model_dtype=_DTYPES.get(precision, precision),
             model_type=pb.MODEL_TYPE_RERANKER if reranks else pb.MODEL_TYPE_EMBEDDING,
             max_concurrent_requests=self.edge.max_calls,
             max_input_length=card.max_tokens,
             max_batch_tokens=limits.budget_tokens,
             max_batch_requests=limits.max_batch_items,
-            max_client_batch_size=offer.max_items,
+            max_client_batch_size=(self.offers.reranking or self.offers.main).max_items,
             tokenization_workers=_default_threads(),
         )
 

@@ -1,7 +1,8 @@
 """The models behind the tei.v1 services of one port, and which of them a call gets: its messages name none."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -13,13 +14,13 @@ from services.inference.types import Output
 
 
 class Models(Protocol):
-    """The models of one app. An empty name is its default."""
+    """The models of one app. An empty name is its default; a model stays in memory for as long as it is used."""
 
     def cards(self) -> list[tuple[ModelCard, bool]]: ...
 
     def card(self, name: str) -> ModelCard: ...
 
-    async def engine(self, name: str) -> InferenceEngine: ...
+    def using(self, name: str) -> AbstractAsyncContextManager[InferenceEngine]: ...
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -35,23 +36,22 @@ class Offer:
     ready: Callable[[], Awaitable[bool]]
     _found: dict[Output, str] = field(default_factory=dict[Output, str], init=False)
 
-    async def engine_giving(self, output: Output) -> InferenceEngine:
-        """Of the first configured model that gives `output`, or else of the first installed one, by name.
+    async def name_giving(self, output: Output) -> str:
+        """The first configured model that gives `output`, or else the first installed one.
 
-        Errors: WRONG_MODEL_KIND where there is none, and those of loading it.
+        Errors: WRONG_MODEL_KIND where there is none.
         """
         for name in self.names:
             if output in self.models.card(name).outputs:
-                return await self.models.engine(name)
+                return name
         if found := self._found.get(output):
             try:
-                return await self.models.engine(found)
+                return self.models.card(found).name
             except (NotFound, ModelNotAvailable):  # it was removed: look again
                 del self._found[output]
         for card, _ in await asyncio.to_thread(self.models.cards):
             if output in card.outputs:
-                self._found[output] = card.name
-                return await self.models.engine(card.name)
+                return self._found.setdefault(output, card.name)
         raise WrongModelKind(
             f"this server has no model that gives {output}: install or configure one",
             metadata={"output": str(output)},
@@ -75,25 +75,34 @@ class Offers:
         return offer
 
     @property
+    def judging(self) -> Offer:
+        """Errors: WRONG_MODEL_KIND where there is no reranker."""
+        if self.reranking is None:
+            raise WrongModelKind("this server serves embedding models, and no reranker: use Embed, or another address")
+        return self.reranking
+
+    @property
     def compute_type(self) -> str:
         """`gpu` or `cpu`, by the model that was used last; the models of a port are on one kind of device."""
         return "gpu" if self._device.startswith("cuda") else "cpu"
 
-    async def embedder(self, output: Output) -> InferenceEngine:
-        """Errors: WRONG_MODEL_KIND where no model of this port gives `output`."""
+    @asynccontextmanager
+    async def embedder(self, output: Output) -> AsyncGenerator[InferenceEngine]:
+        """A model that gives `output`. Errors: WRONG_MODEL_KIND where there is none, and those of loading it."""
         if self.embedding is None:
             raise WrongModelKind("this server serves rerankers, and no embedding model: use Rerank, or another address")
-        return self._used(await self.embedding.engine_giving(output))
+        async with self._using(self.embedding, await self.embedding.name_giving(output)) as engine:
+            yield engine
 
-    async def reranker(self) -> tuple[InferenceEngine, int]:
-        """The default reranker, and how many texts a call may have. Errors: WRONG_MODEL_KIND where there is none."""
-        if self.reranking is None:
-            raise WrongModelKind("this server serves embedding models, and no reranker: use Embed, or another address")
-        return self._used(await self.reranking.models.engine("")), self.reranking.max_items
+    def reranker(self) -> AbstractAsyncContextManager[InferenceEngine]:
+        """The default one. Errors: WRONG_MODEL_KIND where there is none, and those of loading it."""
+        return self._using(self.judging, "")
 
-    async def default(self) -> InferenceEngine:
-        return self._used(await self.main.models.engine(""))
+    def default(self) -> AbstractAsyncContextManager[InferenceEngine]:
+        return self._using(self.main, "")
 
-    def _used(self, engine: InferenceEngine) -> InferenceEngine:
-        self._device = engine.device
-        return engine
+    @asynccontextmanager
+    async def _using(self, offer: Offer, name: str) -> AsyncGenerator[InferenceEngine]:
+        async with offer.models.using(name) as engine:
+            self._device = engine.device
+            yield engine

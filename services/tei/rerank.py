@@ -64,14 +64,14 @@ class TeiRerankServicer(stubs.RerankServicer):
     @rpc(Role.READER)
     async def Rerank(self, call: Call, request: pb.RerankRequest) -> pb.RerankResponse:
         judged = _Judged(Spent.now(len(request.query) + sum(map(len, request.texts))))
-        engine, max_texts = await self.offers.reranker()
-        _check_size(len(request.texts), max_texts)
+        _check_size(len(request.texts), self.offers.judging.max_items)
         truncation = _checked(request.query, request.texts, request.truncate, request.truncation_direction, "texts")
-        query = await _fitted(engine, request.query, truncation)
-        outcome = await engine.rerank(
-            query, request.texts, truncation=truncation, lane=Lane.INTERACTIVE, deadline=call.deadline,
-            client=call.principal.key_id,
-        )  # fmt: skip
+        async with self.offers.reranker() as engine:
+            query = await _fitted(engine, request.query, truncation)
+            outcome = await engine.rerank(
+                query, request.texts, truncation=truncation, lane=Lane.INTERACTIVE, deadline=call.deadline,
+                client=call.principal.key_id,
+            )  # fmt: skip
         _raise_first_error(outcome, "texts", 0)
         judged.add(request.texts, outcome)
         return judged.out(raw_scores=request.raw_scores, return_text=request.return_text)
@@ -80,10 +80,9 @@ class TeiRerankServicer(stubs.RerankServicer):
     @rpc(Role.READER)
     async def RerankStream(self, call: Call, request: AsyncIterator[pb.RerankStreamRequest]) -> pb.RerankResponse:
         judged = _Judged(Spent.now())
-        engine, max_texts = await self.offers.reranker()
         head: pb.RerankStreamRequest | None = None
-        judge = partial(self._judge_group, call, engine)
-        async for group, outcome in in_order(grouped(request, max_texts=max_texts), judge, in_work=_GROUPS_IN_WORK):
+        groups = grouped(request, max_texts=self.offers.judging.max_items)
+        async for group, outcome in in_order(groups, partial(self._judge_group, call), in_work=_GROUPS_IN_WORK):
             head = head or group.head
             judged.spent.chars += len(group.head.query) + sum(map(len, group.texts))
             judged.add(group.texts, outcome)
@@ -94,17 +93,18 @@ class TeiRerankServicer(stubs.RerankServicer):
             )
         return judged.out(raw_scores=head.raw_scores, return_text=head.return_text)
 
-    async def _judge_group(self, call: Call, engine: InferenceEngine, group: Group) -> tuple[Group, RerankOutcome]:
+    async def _judge_group(self, call: Call, group: Group) -> tuple[Group, RerankOutcome]:
         head = group.head
         truncation = _checked(
             head.query, group.texts, head.truncate, head.truncation_direction, "stream", first=group.first
         )
-        query = await _fitted(engine, head.query, truncation)
-        outcome = await engine.rerank(
-            query, group.texts, truncation=truncation, lane=Lane.BULK,
-            deadline=Deadline.after(call.deadline.capped(self.edge.default_timeout_s), self.edge.clock),
-            client=call.principal.key_id,
-        )  # fmt: skip
+        async with self.offers.reranker() as engine:
+            query = await _fitted(engine, head.query, truncation)
+            outcome = await engine.rerank(
+                query, group.texts, truncation=truncation, lane=Lane.BULK,
+                deadline=Deadline.after(call.deadline.capped(self.edge.default_timeout_s), self.edge.clock),
+                client=call.principal.key_id,
+            )  # fmt: skip
         _raise_first_error(outcome, "stream", group.first)
         return group, outcome
 

@@ -57,8 +57,8 @@ class TeiTokenizeServicer(stubs.TokenizeServicer):
         if not request.inputs:
             raise InvalidRequest.of(FieldViolation(field="inputs", description="is empty"), reason=Reason.EMPTY_INPUT)
         _bounded("inputs", len(request.inputs), "characters")
-        engine = await self._offers.default()
-        prompt = prompt_in(request.prompt_name if request.HasField("prompt_name") else None, engine.card)
+        async with self._offers.default() as engine:
+            prompt = prompt_in(request.prompt_name if request.HasField("prompt_name") else None, engine.card)
         work = partial(_encoded, engine.tokenizer, prompt + request.inputs, request.add_special_tokens)
         return await self._run(call, work, len(request.inputs))
 
@@ -66,8 +66,8 @@ class TeiTokenizeServicer(stubs.TokenizeServicer):
         if not request.ids:
             raise InvalidRequest.of(FieldViolation(field="ids", description="is empty"), reason=Reason.EMPTY_INPUT)
         _bounded("ids", len(request.ids), "tokens")
-        tokenizer = (await self._offers.default()).tokenizer
-        work = partial(_decoded, tokenizer, list(request.ids), request.skip_special_tokens)
+        async with self._offers.default() as engine:  # its tokenizer lives as long as it is used
+            work = partial(_decoded, engine.tokenizer, list(request.ids), request.skip_special_tokens)
         return await self._run(call, work, len(request.ids))
 
     async def _run(self, call: Call, work: Callable[[], T], size: int) -> T:

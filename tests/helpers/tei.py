@@ -70,8 +70,9 @@ class Shelf:
             raise NotFound.model(wanted, tuple(self.engines))
         return self.engines[wanted].card
 
-    async def engine(self, name: str) -> InferenceEngine:
-        return self.engines[self.card(name).name]
+    @asynccontextmanager
+    async def using(self, name: str) -> AsyncIterator[InferenceEngine]:
+        yield self.engines[self.card(name).name]
 
     def offer(self, *names: str) -> Offer:
         async def ready() -> bool:
