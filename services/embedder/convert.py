@@ -166,7 +166,13 @@ def embed_out(call: EmbedCall, reply: EmbedReply, *, max_bytes: int) -> pb.Embed
 
 
 def item_error(error: ServiceError) -> ItemError:
-    return ItemError(code=code_number(error), reason=error.error_reason.name, message=shown(error))
+    delay_s = error.retry_after_s
+    return ItemError(
+        code=code_number(error),
+        reason=error.error_reason.name,
+        message=shown(error),
+        retry_after_ms=0 if delay_s is None else max(1, round(delay_s * 1000)),
+    )
 
 
 def model_out(info: ModelInfo) -> model_pb2.Model:

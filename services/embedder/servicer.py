@@ -47,7 +47,7 @@ class EmbedderServicer(stubs.EmbedderServiceServicer):
             request,
             lambda one: self._embed_one(call, one),
             in_work=_STREAM_IN_WORK,
-            weight=_bytes_in_work,
+            weight=bytes_in_work,
             max_weight=_STREAM_BYTES_IN_WORK,
         )
         async for reply in replies:
@@ -97,7 +97,7 @@ class EmbedderServicer(stubs.EmbedderServiceServicer):
             return pb.EmbedStreamResponse(id=one.id, error=item_error(error))
 
 
-def _bytes_in_work(one: pb.EmbedStreamRequest) -> int:
+def bytes_in_work(one: pb.EmbedStreamRequest) -> int:
     """About what a request of a stream and its reply take."""
     texts = one.request.texts
     chars = sum(map(len, texts))
