@@ -1,11 +1,11 @@
 """What bulk work does to interactive calls, and they to it: each alone, then together, in turn within one run.
 
-    python -m bench.lanes [--rounds 3] [--seconds 8] [--model all-minilm-l6-v2]
+    python -m bench.lanes [--rounds 3] [--seconds 20] [--model all-minilm-l6-v2]
 
 Bulk: 8 clients of a closed loop, 32 texts a call, which keeps the device busy. Interactive: an open loop of calls with
 one text, at 5 % of the texts a second that bulk alone reaches. All texts have 20 to 60 words. The server tells the
-length of every forward pass (an observer in a child process), so that what is added to the 99th percentile can be
-compared with the longest bulk pass there was while both ran.
+length and the texts of every forward pass (an observer in its process): bulk's rate is counted from them, and what is
+added to the 99th percentile is compared with the longest bulk pass there was while both ran.
 """
 
 import argparse
@@ -59,14 +59,20 @@ def serve() -> int:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    seconds: float
+    texts: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Passes:
-    """The seconds of the passes of a lane that ended between two moments."""
+    """The passes of a lane that ended between two moments."""
 
     file: Path
 
-    def between(self, start: float, end: float, lane: str) -> list[float]:
+    def between(self, start: float, end: float, lane: str) -> list[_Pass]:
         rows = (json.loads(line) for line in self.file.read_text(encoding="utf-8").splitlines())
-        return [row[2] for row in rows if row[1] == lane and start <= row[0] <= end]
+        return [_Pass(seconds=row[2], texts=row[3]) for row in rows if row[1] == lane and start <= row[0] <= end]
 
 
 class _Bench:
@@ -83,7 +89,10 @@ class _Bench:
     async def bulk(self, seconds: float | None = None) -> float:
         """Texts a second."""
         plan = LoadPlan(clients=_BULK_CLIENTS, duration_s=seconds or self._seconds)
-        return _texts_per_s(plan, await run_load(plan, self._bulk, Measured()))
+        started = time.monotonic()
+        await run_load(plan, self._bulk, Measured())
+        passes = self._passes.between(started, started + plan.duration_s, "BULK")
+        return sum(one.texts for one in passes) / plan.duration_s
 
     async def interactive(self, rate_per_s: float) -> Measured:
         self._round += 1
@@ -95,7 +104,8 @@ class _Bench:
         started = time.monotonic()
         rate, measured = await asyncio.gather(self.bulk(), self.interactive(rate_per_s))
         window = (started, started + self._seconds)
-        return rate, measured, *(self._passes.between(*window, lane) for lane in ("BULK", "INTERACTIVE"))
+        bulk, interactive = (self._passes.between(*window, lane) for lane in ("BULK", "INTERACTIVE"))
+        return rate, measured, [one.seconds for one in bulk], [one.seconds for one in interactive]
 
     async def aclose(self) -> None:
         await self._calls.aclose()
@@ -148,10 +158,6 @@ def _latencies(measured: Measured) -> list[float]:
     return list(measured.groups[("", "")].latency_s)
 
 
-def _texts_per_s(plan: LoadPlan, measured: Measured) -> float:
-    return measured.groups[("", "")].texts_in_window / plan.duration_s
-
-
 def _plot(axes: Any, report: dict[str, Any]) -> None:
     names = {"alone": "interactive_alone_ms", "with bulk": "interactive_with_bulk_ms", "bulk passes": "bulk_pass_ms"}
     for position, (name, key) in enumerate(names.items()):
@@ -174,7 +180,7 @@ async def bench_all(target: str, model: str, passes: _Passes, arguments: argpars
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=8.0)
+    parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--model", default=_MODEL)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args()

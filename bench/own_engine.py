@@ -51,7 +51,8 @@ class OwnEngine:
         )
         seconds = time.perf_counter() - started
         assert not any(item.error for item in outcome.items), "a text has no vector"
-        return seconds, outcome.vectors
+        assert outcome.dense is not None
+        return seconds, outcome.dense
 
     async def _rerank(self, query: str, passages: list[str]) -> tuple[float, list[float]]:
         assert self._engine is not None

@@ -79,6 +79,12 @@ def rss_mib(pid: int) -> float:
     raise ProcessLookupError(pid)
 
 
+def cpu_s(pid: int) -> float:
+    """Processor seconds of all threads of a process since it began: a measure that a busy machine bends little."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def write(name: str, report: dict[str, Any], plot: Callable[[Any], None] | None = None) -> None:
     """`report` to bench/out/NAME.json and standard output; `plot(axes)` to NAME.png where matplotlib is installed."""
     OUT.mkdir(exist_ok=True)
