@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import grpc
 import structlog
+from prometheus_client import Counter
 
 from services.common import logs
 from services.common.auth import Authenticator, Principal, Role, require
@@ -56,6 +57,30 @@ class Context(Protocol):
     def set_trailing_metadata(self, trailing_metadata: Any) -> None: ...
 
 
+class _Meter:
+    """The metrics of one method, looked up once: finding a child by its labels costs more than counting with it."""
+
+    def __init__(self, metrics: Metrics, service: str, method: str) -> None:
+        self._calls = metrics.calls
+        self._labels = (service, method)
+        self._seconds = metrics.call_seconds.labels(service, method)
+        self._in_work = metrics.calls_in_work.labels(service)
+        self._by_code: dict[str, Counter] = {}
+
+    def began(self) -> None:
+        self._in_work.inc()
+
+    def left(self) -> None:
+        self._in_work.dec()
+
+    def ended(self, code: str, seconds: float) -> None:
+        counter = self._by_code.get(code)
+        if counter is None:
+            counter = self._by_code[code] = self._calls.labels(*self._labels, code)
+        counter.inc()
+        self._seconds.observe(seconds)
+
+
 class Edge:
     """Shared by the methods of the services of one server."""
 
@@ -75,9 +100,16 @@ class Edge:
         self.max_calls = max_calls
         self.in_work = 0
         self.draining = False
+        self._meters: dict[tuple[str, str], _Meter] = {}
         #: Set when this process cannot do its work any more and should end; `failure` says why.
         self.failed = asyncio.Event()
         self.failure = ""
+
+    def meter(self, service: str, method: str) -> _Meter:
+        found = self._meters.get((service, method))
+        if found is None:
+            found = self._meters[service, method] = _Meter(self.metrics, service, method)
+        return found
 
     def fail(self, reason: str) -> None:
         """Refuse what comes from now on, and let whoever serves this edge end the process."""
@@ -150,6 +182,7 @@ class _Guard:
         self._edge = servicer.edge
         self._service = _service_label(servicer)
         self._method = method
+        self._meter = self._edge.meter(self._service, method)
         self._context = context
         self._timeout_s = timeout_s or self._edge.default_timeout_s
         self._metadata = _metadata(context)
@@ -165,7 +198,7 @@ class _Guard:
         edge.admit(self._service)
         self._admitted = True
         edge.in_work += 1
-        edge.metrics.calls_in_work.labels(self._service).inc()
+        self._meter.began()
         structlog.contextvars.bind_contextvars(request_id=self._request_id, tenant=principal.tenant_id)
         remaining = _time_remaining(self._context, self._metadata)
         deadline = Deadline.after(self._timeout_s if remaining is None else remaining, edge.clock)
@@ -178,7 +211,7 @@ class _Guard:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         if self._admitted:
             self._edge.in_work -= 1
-            self._edge.metrics.calls_in_work.labels(self._service).dec()
+            self._meter.left()
         if error is None:
             self._end("OK")
             self._trail()
@@ -219,9 +252,7 @@ class _Guard:
         self._context.set_trailing_metadata([(REQUEST_ID, self._request_id), *more])
 
     def _end(self, code: str) -> None:
-        metrics = self._edge.metrics
-        metrics.calls.labels(self._service, self._method, code).inc()
-        metrics.call_seconds.labels(self._service, self._method).observe(self._edge.clock.monotonic() - self._started)
+        self._meter.ended(code, self._edge.clock.monotonic() - self._started)
 
 
 def _empty_reply(method: Callable[..., Any]) -> Any:
@@ -240,12 +271,10 @@ def _metadata(context: Context) -> Mapping[str, str]:
 
 
 def _client_of(principal: Principal, context: Context) -> str:
-    """Tenant and credential; without credentials the caller's address, whose port is another with each connection."""
+    """Tenant and credential; without credentials the connection that the call came over, which is all there is."""
     if principal.key_id:
         return f"{principal.tenant_id}/{principal.key_id}"
-    peer: object = getattr(context, "peer", str)()
-    family, _, address = str(peer or "").partition(":")
-    return f"{family}:{address.rpartition(':')[0] or address}"
+    return str(getattr(context, "peer", str)() or "")
 
 
 def _time_remaining(context: Context, metadata: Mapping[str, str]) -> float | None:

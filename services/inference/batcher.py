@@ -102,6 +102,7 @@ class Batcher:
             Device(backend, on_taken=self._from_thread(self._taken), on_ended=self._from_thread(self._ended))
             for backend in backends
         ]
+        self._observer.follow_backlog(self.backlog_seconds)
 
     # --- what callers see
 
@@ -126,10 +127,15 @@ class Batcher:
             before += min(queues[Lane.BULK].tokens, before // max(1, self._limits.bulk_every_passes - 1))
         else:
             before += queues[Lane.INTERACTIVE].tokens
-        ready = (device.ready for device in self._devices)
-        held = sum(w.tokens for w in ready if w is not None and (lane is Lane.BULK or w.lane is Lane.INTERACTIVE))
-        running_s = sum(self._remainder_s(device) for device in self._devices)
-        return self._seconds_of(before + held) + running_s / len(self._devices)
+        running_s = 0.0
+        for device in self._devices:
+            ready, running = device.ready, device.running
+            if ready is not None and (lane is Lane.BULK or ready.lane is Lane.INTERACTIVE):
+                before += ready.tokens
+            if running is not None:
+                spent_s = self._clock.monotonic() - device.since
+                running_s += max(0.0, self._cost.seconds(running.tokens) - spent_s)
+        return self._seconds_of(before) + running_s / len(self._devices)
 
     def admit(self, lane: Lane, deadline: Deadline, *, items: int = 1, tokens: int = 0, client: str = "") -> None:
         """Raise if work submitted now would be refused. Cheap; ask before tokenising."""
@@ -289,7 +295,6 @@ class Batcher:
             if work is None:
                 break
             device.offer(work)
-        self._observer.backlog(self.backlog_seconds())
 
     def _cut(self) -> Pass | None:
         """The next pass, without what nobody waits for any more; None if nothing waits."""
@@ -419,12 +424,9 @@ class Batcher:
     # --- estimates
 
     def _seconds_of(self, tokens: int) -> float:
-        return self._cost.seconds(tokens, passes=-(-tokens // self._budget_tokens)) / len(self._devices)
-
-    def _remainder_s(self, device: Device) -> float:
-        if device.running is None:
+        if not tokens:
             return 0.0
-        return max(0.0, self._cost.seconds(device.running.tokens) - (self._clock.monotonic() - device.since))
+        return self._cost.seconds(tokens, passes=-(-tokens // self._budget_tokens)) / len(self._devices)
 
     def _from_thread(self, function: Callable[[Device, _T], None]) -> Callable[[Device, _T], None]:
         def tell(device: Device, argument: _T) -> None:

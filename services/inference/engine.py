@@ -190,8 +190,9 @@ class InferenceEngine:
         self, texts: Sequence[str], encode: Callable[[Sequence[str]], list[Encoded | ServiceError]], chars: int,
         outputs: Outputs, lane: Lane, deadline: Deadline, client: str,
     ) -> "_Ended":  # fmt: skip
-        least = sum(min(len(text) // _MOST_CHARS_A_TOKEN, self.card.max_tokens) for text in texts)
-        self.batcher.admit(lane, deadline, items=len(texts), tokens=least, client=client)
+        if chars > _INLINE_CHARS:  # else it costs less to tokenise them than to ask twice
+            least = sum(min(len(text) // _MOST_CHARS_A_TOKEN, self.card.max_tokens) for text in texts)
+            self.batcher.admit(lane, deadline, items=len(texts), tokens=least, client=client)
         started = time.perf_counter()
         encodings = encode(texts) if chars <= _INLINE_CHARS else await asyncio.to_thread(encode, texts)
         tokenize_s = time.perf_counter() - started

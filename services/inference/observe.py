@@ -1,6 +1,7 @@
 """From what a batcher tells about itself to the server's metrics."""
 
 from collections.abc import Callable
+from typing import get_args
 
 from services.common.errors import Reason
 from services.common.metrics import Metrics
@@ -29,7 +30,7 @@ class MetricsObserver:
         self._truncated = metrics.truncated.labels(model)
         self._shared = metrics.shared_items.labels(model)
         self._backlog = metrics.backlog_seconds.labels(model)
-        self._ended = metrics.items_ended
+        self._ended = {end: metrics.items_ended.labels(model, end) for end in get_args(ItemEnd)}
         self._refused = metrics.items_refused
         self._model = model
 
@@ -49,7 +50,7 @@ class MetricsObserver:
         self._queue_seconds.observe(queue_s)
 
     def items_ended(self, outcome: ItemEnd, count: int) -> None:
-        self._ended.labels(self._model, outcome).inc(count)
+        self._ended[outcome].inc(count)
 
     def refused(self, reason: Reason, items: int) -> None:
         self._refused.labels(self._model, reason.name).inc(items)
@@ -65,8 +66,8 @@ class MetricsObserver:
     def device_lost(self) -> None:
         self._on_device_lost(self._model)
 
-    def backlog(self, seconds: float) -> None:
-        self._backlog.set(seconds)
+    def follow_backlog(self, seconds: Callable[[], float]) -> None:
+        self._backlog.set_function(seconds)
 
 
 def device_lost(edge: Edge) -> Callable[[str], None]:

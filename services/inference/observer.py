@@ -1,5 +1,6 @@
 """What a batcher tells about itself; services connect it to their metrics. Everything is called on the event loop."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -43,7 +44,9 @@ class BatcherObserver(Protocol):
         """Nothing can be computed in this process any more: the server should end, so that another takes its place."""
         ...
 
-    def backlog(self, seconds: float) -> None: ...
+    def follow_backlog(self, seconds: Callable[[], float]) -> None:
+        """`seconds` tells the estimated time until all that waits would be done, at any moment and from any thread."""
+        ...
 
 
 class SilentObserver:
@@ -61,4 +64,4 @@ class SilentObserver:
 
     def device_lost(self) -> None: ...
 
-    def backlog(self, seconds: float) -> None: ...
+    def follow_backlog(self, seconds: Callable[[], float]) -> None: ...

@@ -246,7 +246,7 @@ async def test_error_when_it_holds_more_than_a_trailer_can_then_it_stays_below_4
 
 
 @pytest.mark.parametrize("keys", [False, True])
-async def test_call_when_it_comes_then_whose_turn_it_takes_is_its_credential_or_its_host(
+async def test_call_when_it_comes_then_whose_turn_it_takes_is_its_credential_or_its_connection(
     tmp_path: Path, keys: bool
 ) -> None:
     entry = {"id": "k1", "sha256": hashlib.sha256(b"secret").hexdigest(), "tenant": "acme", "role": "writer"}
@@ -259,4 +259,12 @@ async def test_call_when_it_comes_then_whose_turn_it_takes_is_its_credential_or_
 
     async with serving(note, **options) as (stub, _):
         await stub.ListModels(pb.ListModelsRequest(), metadata=(("authorization", "Bearer secret"),))
-    assert clients == (["acme/k1"] if keys else ["ipv4:127.0.0.1"])
+        await stub.ListModels(pb.ListModelsRequest(), metadata=(("authorization", "Bearer secret"),))
+    async with serving(note, **options) as (stub, _):
+        await stub.ListModels(pb.ListModelsRequest(), metadata=(("authorization", "Bearer secret"),))
+    assert clients[0] == clients[1]
+    if keys:
+        assert set(clients) == {"acme/k1"}
+    else:
+        assert clients[0].startswith("ipv4:127.0.0.1:")
+        assert clients[2] != clients[0]
