@@ -46,6 +46,7 @@ def build(settings: RerankerSettings, deps: RerankerDeps) -> App:
             threads=settings.threads,
             max_batch_tokens=settings.max_batch_tokens,
             max_backlog_seconds=settings.max_backlog_s,
+            bulk_pass_seconds=settings.bulk_pass_ms / 1000,
         ),
         clock=deps.edge.clock,
         observer_of=partial(MetricsObserver, deps.metrics, on_device_lost=device_lost(deps.edge)),

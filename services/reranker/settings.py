@@ -25,6 +25,9 @@ class RerankerSettings(ServerSettings):
     threads: int = Field(default=0, ge=0, description="Of the backend; 0: one a core.")
     max_batch_tokens: int = Field(default=0, ge=0, description="Padded tokens of a pass; 0: by device.")
     max_backlog_s: float = Field(default=10.0, gt=0, description="Work that would wait longer is refused.")
+    bulk_pass_ms: float = Field(
+        default=20.0, gt=0, description="How long a bulk pass should take while there is interactive traffic."
+    )
     max_passages: int = Field(default=1000, ge=1, le=65536, description="Passages of one call.")
 
     @property
