@@ -161,7 +161,7 @@ def start_peer(stack: ExitStack, folder: Path) -> Running:
 async def bench(arguments: argparse.Namespace, stack: ExitStack) -> dict[str, Any]:
     threads = len(os.sched_getaffinity(0))
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pergamon-bench-")))
-    server = stack.enter_context(own_server("services.embedder", embedding_models=_MODEL))
+    server = stack.enter_context(own_server("services.embedder", embedding_models=_MODEL, max_backlog_s="300"))
     report: dict[str, Any] = {"model": _MODEL, "threads_of_each_side": threads, "rounds": arguments.rounds}
     if arguments.only in ("", "engine"):
         report["bulk"] = await against_engine(server, arguments.rounds, threads)
