@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
 from services.inference.backends.fake import FakeBackend
@@ -65,8 +65,11 @@ def of_length(tokens: int, seed: int | None = None) -> Encoded:
     return encoded(2, *(int(i) for i in rng.integers(4, VOCABULARY, tokens - 2)), 3)
 
 
-def write_tiny_model(folder: Path, model_card: ModelCard) -> ModelCard:
-    """A checkpoint of `model_card`'s kind and architecture with random weights, as Hugging Face would lay it out."""
+def write_tiny_model(folder: Path, model_card: ModelCard, *, named_specials: bool = False) -> ModelCard:
+    """A checkpoint of `model_card`'s kind and architecture with random weights, as Hugging Face would lay it out.
+
+    `named_specials` adds the tokenizer_config.json that other libraries want and ours do not.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     roberta = model_card.architecture == "xlm-roberta"
     head = {ModelKind.DENSE: "Model", ModelKind.RERANKER: "ForSequenceClassification", ModelKind.SPARSE: "ForMaskedLM"}
@@ -81,9 +84,38 @@ def write_tiny_model(folder: Path, model_card: ModelCard) -> ModelCard:
     }  # fmt: skip
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "tokenizer.json").write_text(word_tokenizer().to_str())
+    if named_specials:
+        names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "eos_token": "[SEP]"}
+        names |= {"pad_token": "[PAD]", "unk_token": "[UNK]", "tokenizer_class": "PreTrainedTokenizerFast"}
+        (folder / "tokenizer_config.json").write_text(json.dumps(names))
     tensors = _tensors(model_card.kind, roberta=roberta) | _token_heads(model_card)
     save_file(tensors, str(folder / "model.safetensors"), metadata={"format": "pt"})
     return model_card
+
+
+def write_published_m3(folder: Path) -> Path:
+    """The files of BGE-M3 as its authors publish them, tiny: the encoder as a pickle, and a pickle a head."""
+    import torch
+
+    write_tiny_model(folder, m3_card(multi_vector_dimensions=HIDDEN), named_specials=True)
+    tensors = load_file(str(folder / "model.safetensors"))
+    (folder / "model.safetensors").unlink()
+    for head in ("sparse_linear", "colbert_linear"):
+        state = {part: torch.from_numpy(tensors.pop(f"{head}.{part}")) for part in ("weight", "bias")}
+        torch.save(state, folder / f"{head}.pt")
+    torch.save({name: torch.from_numpy(tensor) for name, tensor in tensors.items()}, folder / "pytorch_model.bin")
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls_token": true}')
+    return folder
+
+
+def damage_tensor(folder: Path, name: str, damage: Callable[[np.ndarray], np.ndarray | None]) -> None:
+    """Change the tensor of `folder`'s checkpoint that ends in `name`, or take it out where `damage` gives None."""
+    path = folder / "model.safetensors"
+    tensors = load_file(str(path))
+    found = next(key for key in tensors if key.endswith(name))
+    changed = damage(tensors.pop(found))
+    save_file(tensors if changed is None else tensors | {found: changed}, str(path), metadata={"format": "pt"})
 
 
 def _tensors(kind: ModelKind, *, roberta: bool) -> dict[str, np.ndarray]:
@@ -133,7 +165,8 @@ def _tensors(kind: ModelKind, *, roberta: bool) -> dict[str, np.ndarray]:
 
 def _token_heads(model_card: ModelCard) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(8)
-    rows = {Output.SPARSE: ("sparse_linear", 1), Output.MULTI_VECTOR: ("colbert_linear", MULTI)}
+    wide = model_card.multi_vector_dimensions
+    rows = {Output.SPARSE: ("sparse_linear", 1), Output.MULTI_VECTOR: ("colbert_linear", wide)}
     out: dict[str, np.ndarray] = {}
     for output in model_card.extra_outputs:
         name, size = rows[output]

@@ -25,7 +25,7 @@ class ClassifierHead:
     def of(cls, weights: Weights, hidden: int) -> "ClassifierHead":
         """BERT's pooler and classifier, or XLM-RoBERTa's classifier. Raises `ModelInvalid` where neither is there, or
         one is all zeros."""
-        roberta = "classifier.out_proj.weight" in weights
+        roberta = "classifier.dense.weight" in weights or "classifier.out_proj.weight" in weights
         dense, out = ("classifier.dense", "classifier.out_proj") if roberta else ("pooler.dense", "classifier")
         return cls(
             weights.head(f"{dense}.weight", (hidden, hidden)).astype(np.float32),

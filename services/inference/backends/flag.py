@@ -53,11 +53,12 @@ class FlagBackend:
         # The library makes up what a checkpoint lacks, so that is looked for here, before.
         weights, config = Weights(folder), EncoderConfig.of_folder(folder, card.name)
         heads = TokenHeads.of(folder, card, config, weights)
+        if card.kind is ModelKind.RERANKER:
+            ClassifierHead.of(weights, config.hidden)
         load_with_transformers(folder, card, torch.float32)
         with tempfile.TemporaryDirectory(prefix="pergamon-flag-") as scratch:
             staged = _stage(folder, Path(scratch), heads)
             if card.kind is ModelKind.RERANKER:
-                ClassifierHead.of(weights, config.hidden)
                 model = BaseReranker(staged, use_fp16=half, devices=[str(chosen)]).model
                 model = model.half() if half else model.bfloat16() if bf16 else model  # it knows no bf16 here itself
             else:

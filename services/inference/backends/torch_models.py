@@ -27,6 +27,8 @@ _CLASSES = {
     ModelKind.RERANKER: AutoModelForSequenceClassification,
     ModelKind.SPARSE: AutoModelForMaskedLM,
 }
+#: How the names of heads begin in the models of transformers.
+_HEADS = ("classifier", "score", "lm_head", "cls.")
 #: Columns of the vocabulary projected at once: bounds the [tokens, columns] intermediate of the sparse head.
 _VOCABULARY_SLICE = 4096
 
@@ -197,6 +199,9 @@ def load_with_transformers(folder: Path, card: ModelCard, dtype: torch.dtype) ->
     )
     if missing:
         raise ModelInvalid(f"weights of model {card.name!r} lack {', '.join(missing[:5])}; pull it again")
+    for name, tensor in model.named_parameters():
+        if name.startswith(_HEADS) and name.endswith("weight") and not tensor.any():
+            raise ModelInvalid(f"tensor {name} of model {card.name!r} is all zeros; pull it again")
     return model
 
 

@@ -2,9 +2,12 @@
 
 import json
 import threading
+from importlib.util import find_spec
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import load_file, save_file
 
 from services.common.errors import NotFound
 from services.inference.cards import ModelCard, ModelKind, Pooling, load_card, save_card
@@ -12,7 +15,10 @@ from services.inference.errors import ModelInvalid, ModelNotAvailable
 from services.inference.pull import pull
 from services.inference.sources import STARTER_MODELS
 from services.inference.store import ModelStore
-from tests.helpers.inference import card, write_tiny_model
+from services.inference.types import Output
+from tests.helpers.inference import HIDDEN, card, write_published_m3, write_tiny_model
+
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="the torch extra is not installed")
 
 
 def _build(folder: Path) -> ModelCard:
@@ -106,6 +112,49 @@ def test_pull_when_given_a_folder_then_adopts_it_and_reads_its_card_off_the_conf
     assert (made.name, made.kind, made.pooling, made.max_tokens) == ("my-model", ModelKind.DENSE, Pooling.CLS, 48)
     assert made.query_prefix == "q: "
     assert store.verified("my-model")
+
+
+@needs_torch
+def test_pull_when_the_folder_is_a_published_bge_m3_then_its_heads_come_along(tmp_path: Path):
+    origin = write_published_m3(tmp_path / "BGE-M3")
+    (origin / "config_sentence_transformers.json").write_text('{"matryoshka_dimensions": [16, 24, 32, 999]}')
+    store = ModelStore(tmp_path / "models")
+    made = pull(store, f"file:{origin}")
+    assert (made.name, made.kind, made.pooling, made.dimensions) == ("bge-m3", ModelKind.DENSE, Pooling.CLS, HIDDEN)
+    assert made.extra_outputs == (Output.SPARSE, Output.MULTI_VECTOR)
+    assert made.multi_vector_dimensions == HIDDEN
+    assert made.matryoshka_dimensions == (24, 16)
+    stored = load_file(str(store.folder(made) / "model.safetensors"))
+    assert stored["sparse_linear.weight"].shape == (1, HIDDEN)
+    assert stored["colbert_linear.weight"].shape == (HIDDEN, HIDDEN)
+
+
+def test_pull_when_a_head_is_safetensors_then_it_is_taken_without_torch(tmp_path: Path):
+    write_tiny_model(tmp_path / "m", card())
+    head = {"weight": np.ones((1, HIDDEN), np.float32), "bias": np.zeros(1, np.float32)}
+    save_file(head, str(tmp_path / "m" / "sparse_linear.safetensors"))
+    assert pull(ModelStore(tmp_path / "models"), f"file:{tmp_path / 'm'}").extra_outputs == (Output.SPARSE,)
+
+
+@needs_torch
+@pytest.mark.parametrize("damage", ["not a pickle", "no bias", "zeros", "code"])
+def test_pull_when_a_head_is_damaged_then_refused_by_name_and_nothing_is_stored(tmp_path: Path, damage: str):
+    import torch
+
+    origin = write_published_m3(tmp_path / "m")
+    contents: dict[str, object] = {
+        "no bias": {"weight": torch.ones(1, HIDDEN)},
+        "zeros": {"weight": torch.zeros(1, HIDDEN), "bias": torch.zeros(1)},
+        "code": {"weight": Path("/tmp"), "bias": torch.zeros(1)},  # an object that only running code could make
+    }
+    if damage == "not a pickle":
+        (origin / "sparse_linear.pt").write_bytes(b"nothing of use")
+    else:
+        torch.save(contents[damage], origin / "sparse_linear.pt")
+    store = ModelStore(tmp_path / "models")
+    with pytest.raises(ModelInvalid, match="sparse_linear"):
+        pull(store, f"file:{origin}")
+    assert store.installed() == ()
 
 
 @pytest.mark.parametrize("kind", ModelKind)
