@@ -130,7 +130,7 @@ class TeiEmbedServicer(stubs.EmbedServicer):
             deadline=Deadline.after(call.deadline.capped(self.edge.default_timeout_s), self.edge.clock)
             if lane is Lane.BULK
             else call.deadline,
-            client=call.principal.key_id,
+            client=call.client,
         )
         if (error := outcome.items[0].error) is not None:
             raise placed(error, "inputs")

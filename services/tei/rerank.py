@@ -70,7 +70,7 @@ class TeiRerankServicer(stubs.RerankServicer):
             query = await _fitted(engine, request.query, truncation)
             outcome = await engine.rerank(
                 query, request.texts, truncation=truncation, lane=Lane.INTERACTIVE, deadline=call.deadline,
-                client=call.principal.key_id,
+                client=call.client,
             )  # fmt: skip
         _raise_first_error(outcome, "texts", 0)
         judged.add(request.texts, outcome)
@@ -103,7 +103,7 @@ class TeiRerankServicer(stubs.RerankServicer):
             outcome = await engine.rerank(
                 query, group.texts, truncation=truncation, lane=Lane.BULK,
                 deadline=Deadline.after(call.deadline.capped(self.edge.default_timeout_s), self.edge.clock),
-                client=call.principal.key_id,
+                client=call.client,
             )  # fmt: skip
         _raise_first_error(outcome, "stream", group.first)
         return group, outcome
