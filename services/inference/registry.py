@@ -1,7 +1,6 @@
 """The models of one server: pulled when they are missing, loaded and unloaded by call or by use, closed together."""
 
 import asyncio
-import gc
 import itertools
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
@@ -25,6 +24,7 @@ from services.inference.errors import (
     WrongModelKind,
 )
 from services.inference.loaded import LoadedModel
+from services.inference.memory import give_back
 from services.inference.observer import BatcherObserver
 from services.inference.pull import pull
 from services.inference.settings import InferenceSettings
@@ -225,7 +225,7 @@ class ModelRegistry:
             self._loaded_cards.pop(name, None)
         await model.retire(patience_s=self._settings.close_timeout_seconds)
         del model
-        await asyncio.to_thread(gc.collect)  # device memory goes with objects that may be in cycles
+        await asyncio.to_thread(give_back)
         _log.info("model_unloaded", model=card.name)
 
     async def _pull(self, name: str) -> None:
