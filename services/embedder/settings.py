@@ -29,8 +29,13 @@ class EmbedderSettings(ServerSettings):
     load_on_demand: bool = Field(
         default=True, description="Off: models that are not configured are served only after LoadModel."
     )
-    backend: Literal["openvino", "torch", "fake"] = Field(default="openvino", description="What runs the models.")
-    device: str = Field(default="auto", description="For the torch backend: auto, cpu, cuda or cuda:N.")
+    backend: Literal["openvino", "torch", "flag", "fake"] = Field(
+        default="openvino", description="What runs the models; torch and flag need the extras of these names."
+    )
+    device: str = Field(
+        default="auto",
+        description="For torch and flag: auto, cpu, cuda or cuda:N; several by comma hold a copy of the model each.",
+    )
     precision: Literal["auto", "bf16", "f32"] = Field(
         default="auto", description="auto: bf16 where the device computes it natively, else f32."
     )

@@ -16,7 +16,7 @@ from services.inference.batcher import Batcher, BatcherLimits, SubmitOutcome
 from services.inference.cards import ModelCard
 from services.inference.checkpoint import TOKENIZER_FILE
 from services.inference.errors import WrongModelKind
-from services.inference.loading import check_card, load_backend, probe, warm_up
+from services.inference.loading import check_card, load_backends, probe, warm_up
 from services.inference.observer import BatcherObserver, SilentObserver
 from services.inference.settings import InferenceSettings
 from services.inference.store import ModelStore
@@ -98,14 +98,14 @@ class InferenceEngine:
     """
 
     def __init__(
-        self, card: ModelCard, tokenizer: TextTokenizer, backend: Backend, batcher: Batcher, *,
+        self, card: ModelCard, tokenizer: TextTokenizer, backends: Sequence[Backend], batcher: Batcher, *,
         tokenizer_path: Path | None = None, observer: BatcherObserver | None = None,
     ) -> None:  # fmt: skip
         self.card = card
         self.tokenizer = tokenizer
         self.tokenizer_path = tokenizer_path
         self.batcher = batcher
-        self._backend = backend
+        self._backends = backends
         self._observer: BatcherObserver = observer or SilentObserver()
 
     @classmethod
@@ -115,20 +115,28 @@ class InferenceEngine:
     ) -> "InferenceEngine":  # fmt: skip
         """Load a model of the store and prove it on a probe text. Raises `ModelNotAvailable`, `ModelInvalid`."""
         card, folder = await asyncio.to_thread(store.verified, name)
-        backend = await asyncio.to_thread(load_backend, settings, card, folder)
-        tokenizer = await asyncio.to_thread(
-            partial(TextTokenizer.load, folder / TOKENIZER_FILE, max_tokens=card.max_tokens)
-        )
-        await asyncio.to_thread(check_card, card, folder, tokenizer)
-        limits = limits_for(settings, device=backend.device)
-        await asyncio.to_thread(probe, backend, tokenizer)
-        seen = await asyncio.to_thread(warm_up, backend, tokenizer, limits.budget_tokens)
-        batcher = Batcher([backend], limits=limits, clock=clock, observer=observer, known_passes=seen)
-        return cls(card, tokenizer, backend, batcher, tokenizer_path=folder / TOKENIZER_FILE, observer=observer)
+        backends = await asyncio.to_thread(load_backends, settings, card, folder)
+        try:
+            tokenizer = await asyncio.to_thread(
+                partial(TextTokenizer.load, folder / TOKENIZER_FILE, max_tokens=card.max_tokens)
+            )
+            await asyncio.to_thread(check_card, card, folder, tokenizer)
+            limits = limits_for(settings, device=backends[0].device)
+            seen: list[tuple[int, float]] = []
+            for backend in backends:
+                await asyncio.to_thread(probe, backend, tokenizer)
+                seen += await asyncio.to_thread(warm_up, backend, tokenizer, limits.budget_tokens)
+        except BaseException:
+            for backend in backends:
+                backend.close()
+            raise
+        batcher = Batcher(backends, limits=limits, clock=clock, observer=observer, known_passes=seen)
+        return cls(card, tokenizer, backends, batcher, tokenizer_path=folder / TOKENIZER_FILE, observer=observer)
 
     @property
     def device(self) -> str:
-        return self._backend.device
+        """Where it runs; several by comma."""
+        return ",".join(backend.device for backend in self._backends)
 
     @property
     def precision(self) -> str:
@@ -184,7 +192,8 @@ class InferenceEngine:
     async def aclose(self) -> None:
         """End all work (waiting items with `ShuttingDown`) and release the device."""
         await self.batcher.aclose()
-        self._backend.close()
+        for backend in self._backends:
+            backend.close()
 
     async def _run(
         self, texts: Sequence[str], encode: Callable[[Sequence[str]], list[Encoded | ServiceError]], chars: int,

@@ -17,8 +17,26 @@ class RerankerSettings(ServerSettings):
         default="ms-marco-minilm-l12",
         description="Names, by comma; the first is the default. Others in models_dir load when asked for.",
     )
-    backend: Literal["openvino", "torch", "fake"] = Field(default="openvino", description="What runs the models.")
-    device: str = Field(default="auto", description="For the torch backend: auto, cpu, cuda or cuda:N.")
+    preload_rerankers: str = Field(
+        default="",
+        description="Names, by comma, that are loaded before the server is ready; others with their first call.",
+    )
+    max_loaded_rerankers: int = Field(
+        default=4,
+        ge=1,
+        le=64,
+        description="In memory at once, one of them the default; others make room or are refused.",
+    )
+    load_on_demand: bool = Field(
+        default=True, description="Off: models that are not configured are served only after LoadModel."
+    )
+    backend: Literal["openvino", "torch", "flag", "fake"] = Field(
+        default="openvino", description="What runs the models; torch and flag need the extras of these names."
+    )
+    device: str = Field(
+        default="auto",
+        description="For torch and flag: auto, cpu, cuda or cuda:N; several by comma hold a copy of the model each.",
+    )
     precision: Literal["auto", "bf16", "f32"] = Field(
         default="auto", description="auto: bf16 where the device computes it natively, else f32."
     )
@@ -32,4 +50,9 @@ class RerankerSettings(ServerSettings):
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        return tuple(filter(None, (name.strip() for name in self.reranker_models.split(","))))
+        return names_in(self.reranker_models)
+
+
+def names_in(listed: str) -> tuple[str, ...]:
+    """What is listed by comma."""
+    return tuple(filter(None, (name.strip() for name in listed.split(","))))

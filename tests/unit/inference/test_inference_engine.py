@@ -168,7 +168,7 @@ async def test_embed_when_the_deadline_is_hopeless_then_refuses_before_it_tokeni
     backend = GatedBackend(gated=False)
     limits = BatcherLimits(budget_tokens=64)
     batcher = Batcher([backend], limits=limits, clock=CLOCK, known_passes=[(64, 1.0)])  # a second for 64 tokens
-    engine = InferenceEngine(backend.card, Untouched(word_tokenizer(), max_tokens=64), backend, batcher)
+    engine = InferenceEngine(backend.card, Untouched(word_tokenizer(), max_tokens=64), [backend], batcher)
     with pytest.raises(DeadlineUnreachable):
         await engine.embed(["many words " * 100] * 64, **_how(deadline=Deadline.after(5, CLOCK)))
     await engine.aclose()
