@@ -14,7 +14,7 @@ from services.inference.registry import ModelRegistry, ServedModels
 from services.inference.settings import InferenceSettings
 from services.reranker.engine import RerankerEngine
 from services.reranker.servicer import SERVICE, RerankerServicer
-from services.reranker.settings import RerankerSettings
+from services.reranker.settings import RerankerSettings, names_in
 from services.tei import app as tei
 from services.tei.models import Offer, Offers
 
@@ -37,6 +37,9 @@ def build(settings: RerankerSettings, deps: RerankerDeps) -> App:
             names=settings.model_names,
             kinds=frozenset({ModelKind.RERANKER}),
             pull_missing=settings.pull_models,
+            at_start=names_in(settings.preload_rerankers),
+            max_loaded=settings.max_loaded_rerankers,
+            on_demand=settings.load_on_demand,
         ),
         settings=InferenceSettings(
             models_dir=settings.models_dir,

@@ -28,25 +28,25 @@ class RerankerEngine:
     async def rerank(self, call: RerankCall, deadline: Deadline, *, client: str = "") -> RerankReply:
         """`client` is whose turn it takes among those of others.
 
-        Errors of the whole call: MODEL_NOT_FOUND, LANGUAGE_NOT_SUPPORTED, INPUT_TOO_LONG (the query), OVERLOADED and
-        the like; those of one passage are among the failures.
+        Errors of the whole call: those of the registry, LANGUAGE_NOT_SUPPORTED, INPUT_TOO_LONG (the query), OVERLOADED
+        and the like; those of one passage are among the failures.
         """
         started = time.perf_counter()
         card = self._registry.card(call.model)
         claimed = card.speaks(call.language)
         if call.require_language and not claimed:
             raise LanguageNotSupported.by(card, call.language)
-        engine = await self._registry.engine(call.model)
-        fitting = time.perf_counter()
-        query, query_truncated = await _fitted(engine.tokenizer, call)
-        fit_ms = (time.perf_counter() - fitting) * 1000
         truncation = Truncation.RIGHT if call.cut_passages else Truncation.FAIL
-        outcome = await engine.rerank(
-            query, call.passages, truncation=truncation, lane=call.lane, deadline=deadline, client=client
-        )
-        scores, failures = judgements(outcome, engine.card)
+        async with self._registry.using(call.model) as engine:
+            fitting = time.perf_counter()
+            query, query_truncated = await _fitted(engine.tokenizer, call)
+            fit_ms = (time.perf_counter() - fitting) * 1000
+            outcome = await engine.rerank(
+                query, call.passages, truncation=truncation, lane=call.lane, deadline=deadline, client=client
+            )
+        scores, failures = judgements(outcome, card)
         return RerankReply(
-            model=engine.card.name,
+            model=card.name,
             scores=scores[: call.top_n or None],
             failures=failures,
             query_truncated=query_truncated,
@@ -65,8 +65,15 @@ class RerankerEngine:
     def model(self, name: str) -> tuple[ModelCard, bool]:
         """Errors: MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND."""
         card = self._registry.card(name)
-        loaded = {found.name: is_loaded for found, is_loaded in self._registry.cards()}
-        return card, loaded.get(card.name, False)
+        return card, self._registry.is_loaded(card)
+
+    async def load(self, name: str) -> ModelCard:
+        """Errors: those of `ModelRegistry.load`."""
+        return await self._registry.load(name)
+
+    async def unload(self, name: str) -> ModelCard:
+        """Errors: those of `ModelRegistry.unload`."""
+        return await self._registry.unload(name)
 
     async def start(self) -> None:
         await self._registry.start()

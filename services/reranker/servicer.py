@@ -9,12 +9,15 @@ from services.common.auth import Role
 from services.common.errors import ServiceError
 from services.common.ordered import in_order
 from services.common.rpc import Call, Edge, rpc
+from services.common.validation import required
 from services.reranker.convert import item_error, model_out, rerank_in, rerank_out
 from services.reranker.engine import RerankerEngine
 
 SERVICE = pb.DESCRIPTOR.services_by_name["RerankerService"].full_name
 _STREAM_TIMEOUT_S = 24 * 3600.0
 _STREAM_IN_WORK = 16
+#: Of LoadModel, which may fetch the model first.
+_LOAD_TIMEOUT_S = 600.0
 
 
 class RerankerServicer(stubs.RerankerServiceServicer):
@@ -49,6 +52,16 @@ class RerankerServicer(stubs.RerankerServiceServicer):
     async def GetModel(self, call: Call, request: pb.GetModelRequest) -> pb.GetModelResponse:
         card, loaded = self._engine.model(request.model)
         return pb.GetModelResponse(model=model_out(card, loaded=loaded))
+
+    @rpc(Role.ADMIN, timeout_s=_LOAD_TIMEOUT_S)
+    async def LoadModel(self, call: Call, request: pb.LoadModelRequest) -> pb.LoadModelResponse:
+        card = await self._engine.load(required("model", request.model))
+        return pb.LoadModelResponse(model=model_out(card, loaded=True))
+
+    @rpc(Role.ADMIN)
+    async def UnloadModel(self, call: Call, request: pb.UnloadModelRequest) -> pb.UnloadModelResponse:
+        card = await self._engine.unload(required("model", request.model))
+        return pb.UnloadModelResponse(model=model_out(card, loaded=False))
 
     async def _rerank(self, call: Call, request: pb.RerankRequest) -> pb.RerankResponse:
         asked = rerank_in(request, max_passages=self._max_passages)

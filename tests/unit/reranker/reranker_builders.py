@@ -1,6 +1,7 @@
 """Builders for tests of the reranker: requests, and an engine over a model that says what the test wants."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class OneModel:
         self.backend = ToldBackend(model, logits)
         tokenizer = TextTokenizer(word_tokenizer(), max_tokens=model.max_tokens)
         batcher = Batcher([self.backend], limits=BatcherLimits(budget_tokens=64), clock=CLOCK)
-        self._engine = NotingEngine(model, tokenizer, self.backend, batcher)
+        self._engine = NotingEngine(model, tokenizer, [self.backend], batcher)
         self.loads = 0
 
     @property
@@ -86,9 +87,10 @@ class OneModel:
     def card(self, name: str) -> ModelCard:
         return self._engine.card
 
-    async def engine(self, name: str) -> InferenceEngine:
+    @asynccontextmanager
+    async def using(self, name: str) -> AsyncGenerator[InferenceEngine]:
         self.loads += 1
-        return self._engine
+        yield self._engine
 
     async def aclose(self) -> None:
         await self._engine.aclose()

@@ -15,6 +15,9 @@ from pergamon.type.v1.model_pb2 import Model
 #: The reranker's own, or the embedder's (`pergamon.client.Priority`), which has the same values.
 AnyPriority = pb.Priority.ValueType | embedder_pb2.Priority.ValueType
 
+#: Loading may fetch the model, and unloading waits for calls in work.
+_CHANGE_TIMEOUT_S = 600.0
+
 
 def rerank_request(
     query: str,
@@ -118,3 +121,16 @@ class RerankerMethods(ServiceMethods):
         """Describe one model of the reranker, by name or alias."""
         request = pb.GetModelRequest(model=model)
         return (await self._calls.unary(self._reranker.GetModel, request, timeout_s=timeout_s)).model
+
+    async def load_rerank_model(self, model: str, *, timeout_s: float = _CHANGE_TIMEOUT_S) -> Model:
+        """Have the reranker load a model and keep it; returns when it is ready. Needs the role admin.
+
+        The server goes on when this call is given up: call again to wait for the same load.
+        """
+        request = pb.LoadModelRequest(model=model)
+        return (await self._calls.unary(self._reranker.LoadModel, request, timeout_s=timeout_s)).model
+
+    async def unload_rerank_model(self, model: str, *, timeout_s: float = _CHANGE_TIMEOUT_S) -> Model:
+        """Have the reranker finish the calls that use a model and give its memory back. Needs the role admin."""
+        request = pb.UnloadModelRequest(model=model)
+        return (await self._calls.unary(self._reranker.UnloadModel, request, timeout_s=timeout_s)).model

@@ -77,6 +77,8 @@ class Client(Facade):
     rerank = blocking(AsyncClient.rerank)
     list_rerank_models = blocking(AsyncClient.list_rerank_models)
     get_rerank_model = blocking(AsyncClient.get_rerank_model)
+    load_rerank_model = blocking(AsyncClient.load_rerank_model)
+    unload_rerank_model = blocking(AsyncClient.unload_rerank_model)
 
     create_knowledge_base = blocking(AsyncClient.create_knowledge_base)
     get_knowledge_base = blocking(AsyncClient.get_knowledge_base)

@@ -58,6 +58,16 @@ class RerankerServiceStub:
                 request_serializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.GetModelRequest.SerializeToString,
                 response_deserializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.GetModelResponse.FromString,
                 _registered_method=True)
+        self.LoadModel = channel.unary_unary(
+                '/pergamon.reranker.v1.RerankerService/LoadModel',
+                request_serializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.LoadModelRequest.SerializeToString,
+                response_deserializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.LoadModelResponse.FromString,
+                _registered_method=True)
+        self.UnloadModel = channel.unary_unary(
+                '/pergamon.reranker.v1.RerankerService/UnloadModel',
+                request_serializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.UnloadModelRequest.SerializeToString,
+                response_deserializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.UnloadModelResponse.FromString,
+                _registered_method=True)
 
 
 class RerankerServiceServicer:
@@ -70,7 +80,8 @@ class RerankerServiceServicer:
     def Rerank(self, request, context):
         """Scores passages against a query, best first. A bad passage does not fail the others.
         Errors: INVALID_REQUEST, EMPTY_INPUT (the query), INPUT_TOO_LONG (the query, with LONG_TEXT_POLICY_FAIL), BATCH_TOO_LARGE,
-        LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
+        LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND, MODEL_LIMIT,
+        MODEL_NOT_LOADED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -99,6 +110,27 @@ class RerankerServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LoadModel(self, request, context):
+        """Loads a model and keeps it loaded until UnloadModel. It is fetched first where it is a starter model that is not on this
+        machine and the server may fetch. Answers when the model was verified, gave a sane answer to a probe text and was warmed
+        up; at once if it is loaded. Goes on when the caller leaves: a repeat waits for the same load. Models are shared by all
+        tenants. The default model is loaded by the first call that needs it, or by this one.
+        Errors: INVALID_REQUEST, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_INVALID, WRONG_MODEL_KIND, MODEL_LIMIT.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UnloadModel(self, request, context):
+        """Unloads a model and gives its memory back; at once if it is not loaded. Calls that use it are finished first, within the
+        time the server has to drain; what is not done by then ends with SHUTTING_DOWN. A later call that names it loads it again
+        where the server loads models on demand.
+        Errors: INVALID_REQUEST, MODEL_NOT_FOUND, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RerankerServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -121,6 +153,16 @@ def add_RerankerServiceServicer_to_server(servicer, server):
                     servicer.GetModel,
                     request_deserializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.GetModelRequest.FromString,
                     response_serializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.GetModelResponse.SerializeToString,
+            ),
+            'LoadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.LoadModel,
+                    request_deserializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.LoadModelRequest.FromString,
+                    response_serializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.LoadModelResponse.SerializeToString,
+            ),
+            'UnloadModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.UnloadModel,
+                    request_deserializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.UnloadModelRequest.FromString,
+                    response_serializer=pergamon_dot_reranker_dot_v1_dot_reranker__pb2.UnloadModelResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -235,6 +277,60 @@ class RerankerService:
             '/pergamon.reranker.v1.RerankerService/GetModel',
             pergamon_dot_reranker_dot_v1_dot_reranker__pb2.GetModelRequest.SerializeToString,
             pergamon_dot_reranker_dot_v1_dot_reranker__pb2.GetModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LoadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pergamon.reranker.v1.RerankerService/LoadModel',
+            pergamon_dot_reranker_dot_v1_dot_reranker__pb2.LoadModelRequest.SerializeToString,
+            pergamon_dot_reranker_dot_v1_dot_reranker__pb2.LoadModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UnloadModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/pergamon.reranker.v1.RerankerService/UnloadModel',
+            pergamon_dot_reranker_dot_v1_dot_reranker__pb2.UnloadModelRequest.SerializeToString,
+            pergamon_dot_reranker_dot_v1_dot_reranker__pb2.UnloadModelResponse.FromString,
             options,
             channel_credentials,
             insecure,

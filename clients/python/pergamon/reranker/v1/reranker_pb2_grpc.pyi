@@ -40,7 +40,8 @@ class RerankerServiceStub:
     Rerank: _grpc.UnaryUnaryMultiCallable[_reranker_pb2.RerankRequest, _reranker_pb2.RerankResponse]
     """Scores passages against a query, best first. A bad passage does not fail the others.
     Errors: INVALID_REQUEST, EMPTY_INPUT (the query), INPUT_TOO_LONG (the query, with LONG_TEXT_POLICY_FAIL), BATCH_TOO_LARGE,
-    LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
+    LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND, MODEL_LIMIT,
+    MODEL_NOT_LOADED.
     """
     RerankStream: _grpc.StreamStreamMultiCallable[_reranker_pb2.RerankStreamRequest, _reranker_pb2.RerankStreamResponse]
     """Scores a stream of requests. Replies come in the order of the requests; of one stream, at most 16 requests are in work,
@@ -51,6 +52,19 @@ class RerankerServiceStub:
     """Lists the models this server serves."""
     GetModel: _grpc.UnaryUnaryMultiCallable[_reranker_pb2.GetModelRequest, _reranker_pb2.GetModelResponse]
     """Describes one model. Errors: MODEL_NOT_FOUND."""
+    LoadModel: _grpc.UnaryUnaryMultiCallable[_reranker_pb2.LoadModelRequest, _reranker_pb2.LoadModelResponse]
+    """Loads a model and keeps it loaded until UnloadModel. It is fetched first where it is a starter model that is not on this
+    machine and the server may fetch. Answers when the model was verified, gave a sane answer to a probe text and was warmed
+    up; at once if it is loaded. Goes on when the caller leaves: a repeat waits for the same load. Models are shared by all
+    tenants. The default model is loaded by the first call that needs it, or by this one.
+    Errors: INVALID_REQUEST, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_INVALID, WRONG_MODEL_KIND, MODEL_LIMIT.
+    """
+    UnloadModel: _grpc.UnaryUnaryMultiCallable[_reranker_pb2.UnloadModelRequest, _reranker_pb2.UnloadModelResponse]
+    """Unloads a model and gives its memory back; at once if it is not loaded. Calls that use it are finished first, within the
+    time the server has to drain; what is not done by then ends with SHUTTING_DOWN. A later call that names it loads it again
+    where the server loads models on demand.
+    Errors: INVALID_REQUEST, MODEL_NOT_FOUND, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model).
+    """
 
 @_typing.type_check_only
 class RerankerServiceAsyncStub(RerankerServiceStub):
@@ -64,7 +78,8 @@ class RerankerServiceAsyncStub(RerankerServiceStub):
     Rerank: _aio.UnaryUnaryMultiCallable[_reranker_pb2.RerankRequest, _reranker_pb2.RerankResponse]  # type: ignore[assignment]
     """Scores passages against a query, best first. A bad passage does not fail the others.
     Errors: INVALID_REQUEST, EMPTY_INPUT (the query), INPUT_TOO_LONG (the query, with LONG_TEXT_POLICY_FAIL), BATCH_TOO_LARGE,
-    LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
+    LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND, MODEL_LIMIT,
+    MODEL_NOT_LOADED.
     """
     RerankStream: _aio.StreamStreamMultiCallable[_reranker_pb2.RerankStreamRequest, _reranker_pb2.RerankStreamResponse]  # type: ignore[assignment]
     """Scores a stream of requests. Replies come in the order of the requests; of one stream, at most 16 requests are in work,
@@ -75,6 +90,19 @@ class RerankerServiceAsyncStub(RerankerServiceStub):
     """Lists the models this server serves."""
     GetModel: _aio.UnaryUnaryMultiCallable[_reranker_pb2.GetModelRequest, _reranker_pb2.GetModelResponse]  # type: ignore[assignment]
     """Describes one model. Errors: MODEL_NOT_FOUND."""
+    LoadModel: _aio.UnaryUnaryMultiCallable[_reranker_pb2.LoadModelRequest, _reranker_pb2.LoadModelResponse]  # type: ignore[assignment]
+    """Loads a model and keeps it loaded until UnloadModel. It is fetched first where it is a starter model that is not on this
+    machine and the server may fetch. Answers when the model was verified, gave a sane answer to a probe text and was warmed
+    up; at once if it is loaded. Goes on when the caller leaves: a repeat waits for the same load. Models are shared by all
+    tenants. The default model is loaded by the first call that needs it, or by this one.
+    Errors: INVALID_REQUEST, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_INVALID, WRONG_MODEL_KIND, MODEL_LIMIT.
+    """
+    UnloadModel: _aio.UnaryUnaryMultiCallable[_reranker_pb2.UnloadModelRequest, _reranker_pb2.UnloadModelResponse]  # type: ignore[assignment]
+    """Unloads a model and gives its memory back; at once if it is not loaded. Calls that use it are finished first, within the
+    time the server has to drain; what is not done by then ends with SHUTTING_DOWN. A later call that names it loads it again
+    where the server loads models on demand.
+    Errors: INVALID_REQUEST, MODEL_NOT_FOUND, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model).
+    """
 
 class RerankerServiceServicer(metaclass=_abc_1.ABCMeta):
     """Judges how well passages answer a query, with a cross-encoder.
@@ -91,7 +119,8 @@ class RerankerServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_reranker_pb2.RerankResponse, _abc.Awaitable[_reranker_pb2.RerankResponse]]:
         """Scores passages against a query, best first. A bad passage does not fail the others.
         Errors: INVALID_REQUEST, EMPTY_INPUT (the query), INPUT_TOO_LONG (the query, with LONG_TEXT_POLICY_FAIL), BATCH_TOO_LARGE,
-        LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE.
+        LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND, MODEL_LIMIT,
+        MODEL_NOT_LOADED.
         """
 
     @_abc_1.abstractmethod
@@ -120,5 +149,30 @@ class RerankerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_reranker_pb2.GetModelResponse, _abc.Awaitable[_reranker_pb2.GetModelResponse]]:
         """Describes one model. Errors: MODEL_NOT_FOUND."""
+
+    @_abc_1.abstractmethod
+    def LoadModel(
+        self,
+        request: _reranker_pb2.LoadModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_reranker_pb2.LoadModelResponse, _abc.Awaitable[_reranker_pb2.LoadModelResponse]]:
+        """Loads a model and keeps it loaded until UnloadModel. It is fetched first where it is a starter model that is not on this
+        machine and the server may fetch. Answers when the model was verified, gave a sane answer to a probe text and was warmed
+        up; at once if it is loaded. Goes on when the caller leaves: a repeat waits for the same load. Models are shared by all
+        tenants. The default model is loaded by the first call that needs it, or by this one.
+        Errors: INVALID_REQUEST, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, MODEL_INVALID, WRONG_MODEL_KIND, MODEL_LIMIT.
+        """
+
+    @_abc_1.abstractmethod
+    def UnloadModel(
+        self,
+        request: _reranker_pb2.UnloadModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_reranker_pb2.UnloadModelResponse, _abc.Awaitable[_reranker_pb2.UnloadModelResponse]]:
+        """Unloads a model and gives its memory back; at once if it is not loaded. Calls that use it are finished first, within the
+        time the server has to drain; what is not done by then ends with SHUTTING_DOWN. A later call that names it loads it again
+        where the server loads models on demand.
+        Errors: INVALID_REQUEST, MODEL_NOT_FOUND, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model).
+        """
 
 def add_RerankerServiceServicer_to_server(servicer: RerankerServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
