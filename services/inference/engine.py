@@ -141,7 +141,7 @@ class InferenceEngine:
     @property
     def precision(self) -> str:
         """What the backend computes in, as `bf16` or `f32`; empty where it does not say."""
-        return str(getattr(self._backend, "precision", ""))
+        return str(getattr(self._backends[0], "precision", ""))
 
     @property
     def limits(self) -> BatcherLimits:

@@ -43,16 +43,26 @@ class JudgeBackend(FakeBackend):
         return BatchOutput(logits=(last - 4 - ZERO_WORD).astype(np.float32))
 
 
+class PreciseBackend(FakeBackend):
+    """One that says what it computes in."""
+
+    def __init__(self, model: ModelCard, precision: str) -> None:
+        super().__init__(model)
+        self.precision = precision
+
+
 def engine_of(
-    model: ModelCard, *, before_run: Callable[[TokenBatch], None] | None = None, **how: Any
-) -> InferenceEngine:
+    model: ModelCard, *, before_run: Callable[[TokenBatch], None] | None = None, backend: FakeBackend | None = None,
+    **how: Any,
+) -> InferenceEngine:  # fmt: skip
+    """On a fake device; `how` is given to the batcher."""
     made = JudgeBackend if model.kind is ModelKind.RERANKER else FakeBackend
-    backend = made(model, before_run=before_run)
+    backend = backend or made(model, before_run=before_run)
     limits = BatcherLimits(**how.pop("limits", {}))
     batcher = Batcher([backend], limits=limits, clock=SystemClock(), **how)
     tokenizer = word_tokenizer()
     tokenizer.add_special_tokens(["[PAD]", "[UNK]", "[CLS]", "[SEP]"])
-    return InferenceEngine(model, TextTokenizer(tokenizer, max_tokens=model.max_tokens), backend, batcher)
+    return InferenceEngine(model, TextTokenizer(tokenizer, max_tokens=model.max_tokens), [backend], batcher)
 
 
 class Shelf:

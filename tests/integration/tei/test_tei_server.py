@@ -13,7 +13,18 @@ from services.inference.cards import ModelKind
 from services.tei.v1 import tei_pb2 as pb
 from tests.helpers.inference import card
 from tests.helpers.keys import READER, write_keys
-from tests.helpers.tei import MAX_ITEMS, Client, Shelf, dense_card, engine_of, failure, gathered, messages, served
+from tests.helpers.tei import (
+    MAX_ITEMS,
+    Client,
+    PreciseBackend,
+    Shelf,
+    dense_card,
+    engine_of,
+    failure,
+    gathered,
+    messages,
+    served,
+)
 
 PRECONDITION = grpc.StatusCode.FAILED_PRECONDITION
 SERVICES = [f"tei.v1.{name}" for name in ("Info", "Embed", "Predict", "Rerank", "Tokenize")]
@@ -41,8 +52,8 @@ async def test_info_when_there_is_only_a_reranker_then_it_is_one():
 
 @pytest.mark.parametrize(("precision", "dtype"), [("bf16", "bfloat16"), ("f32", "float32"), ("", "")])
 async def test_info_when_the_backend_says_its_precision_then_the_dtype_is_that(precision: str, dtype: str):
-    engine = engine_of(dense_card(sha256="ab" * 32))
-    engine._backend.precision = precision
+    model = dense_card(sha256="ab" * 32)
+    engine = engine_of(model, backend=PreciseBackend(model, precision))
     async with served(embedding=Shelf(engine)) as client:
         info = await client.info.Info(pb.InfoRequest())
     assert (info.model_dtype, info.model_sha) == (dtype, "ab" * 32)
