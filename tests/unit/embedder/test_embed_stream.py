@@ -80,7 +80,7 @@ class OneModel:
         model, backend = card(), FakeBackend(card())
         tokenizer = TextTokenizer(word_tokenizer(), max_tokens=model.max_tokens)
         batcher = Batcher([backend], limits=BatcherLimits(budget_tokens=64), clock=CLOCK)
-        self.engine = NotingEngine(model, tokenizer, backend, batcher)
+        self.engine = NotingEngine(model, tokenizer, [backend], batcher)
         self.engine.turns = []
 
     def card(self, name: str) -> ModelCard:
