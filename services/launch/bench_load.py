@@ -11,11 +11,7 @@ from array import array
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, field
 
-from pergamon.client import PergamonError
-
-#: Beyond the timeout of its call, this much is waited for an answer before the call counts as hung.
-_HUNG_AFTER_S = 5.0
-_LONGEST_WAIT_S = 5.0
+from pergamon.client import PergamonError, Timing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,8 +32,8 @@ class LoadPlan:
 
     The measurement ends after `duration_s` or, where `calls` is above 0, after so many calls. An open loop has no more
     than `max_outstanding` calls in the air; those beyond are counted as not sent. `timeout_s` is what the calls were
-    given: what has no answer well after it has hung. `pause_after_refusal`: clients of a closed loop wait as long
-    as the server asks them to, as clients should.
+    given: a call without an answer `hung_after_s` after that has hung. Clients of a closed loop that are refused wait
+    as long as the server asks them to, as clients should, but no longer than `longest_pause_s`.
     """
 
     clients: int = 8
@@ -47,7 +43,8 @@ class LoadPlan:
     max_outstanding: int = 1024
     timeout_s: float = 30.0
     seed: int = 0
-    pause_after_refusal: bool = True
+    longest_pause_s: float = 5.0
+    hung_after_s: float = 5.0
 
 
 @dataclass(slots=True)
@@ -77,43 +74,49 @@ class Measured:
     wall_s: float = 0.0
 
 
-async def run_load(plan: LoadPlan, tickets: Iterator[Ticket], measured: Measured) -> Measured:
+async def run_load(
+    plan: LoadPlan, tickets: Iterator[Ticket], measured: Measured, timing: Timing | None = None
+) -> Measured:
     """Make the calls of `tickets` by `plan`, filling `measured` as they end. Raises what is no PergamonError."""
-    return await _Run(plan, tickets, measured).run()
+    return await _Run(plan, tickets, measured, timing or Timing()).run()
 
 
 class _Run:
-    def __init__(self, plan: LoadPlan, tickets: Iterator[Ticket], measured: Measured) -> None:
+    def __init__(self, plan: LoadPlan, tickets: Iterator[Ticket], measured: Measured, timing: Timing) -> None:
         self._plan = plan
         self._tickets = tickets
         self._measured = measured
+        self._now, self._sleep = timing.now, timing.sleep
         self._started = 0.0
         self._window_ends = float("inf")
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> Measured:
         plan, measured = self._plan, self._measured
-        cpu, self._started = time.process_time(), time.perf_counter()
+        cpu, self._started = time.process_time(), self._now()
         self._window_ends = float("inf") if plan.calls else self._started + plan.duration_s
-        if plan.rate_per_s > 0:
-            await self._arrive()
-        else:
-            clients = min(plan.clients, plan.calls or plan.clients)
-            self._tasks = {asyncio.create_task(self._client()) for _ in range(clients)}
-        await self._wait_for_all()
-        ended = time.perf_counter()
+        try:
+            if plan.rate_per_s > 0:
+                await self._arrive()
+            else:
+                clients = min(plan.clients, plan.calls or plan.clients)
+                self._tasks = {asyncio.create_task(self._client()) for _ in range(clients)}
+            await self._wait_for_all()
+        finally:
+            await self._cancel_all()
+        ended = self._now()
         measured.wall_s, measured.cpu_s = ended - self._started, time.process_time() - cpu
         measured.window_s = measured.wall_s if plan.calls else plan.duration_s
         return measured
 
     async def _client(self) -> None:
-        while self._may_send(time.perf_counter()):
+        while self._may_send(self._now()):
             ticket = next(self._tickets)
             self._measured.sent += 1
-            pause_s = await self._make(ticket, time.perf_counter())
-            if pause_s and self._plan.pause_after_refusal:
-                left_s = self._window_ends - time.perf_counter()
-                await asyncio.sleep(max(0.0, min(pause_s, left_s, _LONGEST_WAIT_S)))
+            pause_s = await self._make(ticket, self._now())
+            if pause_s:
+                left_s = self._window_ends - self._now()
+                await self._sleep(max(0.0, min(pause_s, left_s, self._plan.longest_pause_s)))
 
     async def _arrive(self) -> None:
         rng, due = random.Random(self._plan.seed), self._started  # noqa: S311 - guards nothing
@@ -122,13 +125,13 @@ class _Run:
             if not self._may_send(due):
                 return
             ticket = next(self._tickets)
-            wait_s = due - time.perf_counter()
-            await asyncio.sleep(max(0.0, wait_s))  # 0 too: what answers must get its turn
+            wait_s = due - self._now()
+            await self._sleep(max(0.0, wait_s))  # 0 too: what answers must get its turn
             self._measured.sent += 1
             if len(self._tasks) >= self._plan.max_outstanding:
                 self._measured.not_sent += 1
                 continue
-            self._measured.lag_s.append(max(0.0, time.perf_counter() - due))
+            self._measured.lag_s.append(max(0.0, self._now() - due))
             task = asyncio.create_task(self._make_once(ticket, due))
             self._tasks.add(task)
             task.add_done_callback(self._drop)
@@ -150,7 +153,7 @@ class _Run:
             answered = await ticket.send()
         except PergamonError as error:
             reason, pause_s = error.reason or error.code.name, error.retry_after_s or 0.0
-        now = time.perf_counter()
+        now = self._now()
         measured = self._measured
         group = measured.groups.setdefault((ticket.label, reason), Group())
         group.latency_s.append(now - since)
@@ -165,7 +168,7 @@ class _Run:
 
     async def _wait_for_all(self) -> None:
         """Until every call has ended, or none has for longer than any may take."""
-        measured, grace_s = self._measured, self._plan.timeout_s + _LONGEST_WAIT_S + _HUNG_AFTER_S
+        measured, grace_s = self._measured, self._plan.timeout_s + self._plan.longest_pause_s + self._plan.hung_after_s
         while self._tasks:
             before = measured.ended
             done, waiting = await asyncio.wait(self._tasks, timeout=grace_s, return_when=asyncio.FIRST_EXCEPTION)
@@ -174,7 +177,10 @@ class _Run:
                 task.result()
             if waiting and measured.ended == before:
                 measured.hung += len(waiting)
-                for task in waiting:
-                    task.cancel()
-                await asyncio.gather(*waiting, return_exceptions=True)
                 return
+
+    async def _cancel_all(self) -> None:
+        """What is left: calls that hung, or all of them when one failed as none should."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)

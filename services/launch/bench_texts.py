@@ -42,8 +42,8 @@ class Span:
     @classmethod
     def parse(cls, text: str) -> "Span":
         """`32` or `20-300`. Raises ValueError for anything else, and for a span below 1 or upside down."""
-        low, _, high = text.partition("-")
-        span = cls(least=int(low), most=int(high or low))
+        low, dash, high = text.partition("-")
+        span = cls(least=int(low), most=int(high if dash else low))
         if not 1 <= span.least <= span.most:
             raise ValueError(f"{text!r} is not a number above 0, nor a span as 20-300")
         return span
