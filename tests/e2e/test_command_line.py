@@ -128,6 +128,16 @@ def test_models_when_listed_then_the_installed_ones_are_there_and_pulling_them_a
     assert [card["name"] for card in pergamon("models", "pull", MODEL)] == [MODEL]
 
 
+def test_models_when_loaded_then_the_list_says_so_and_the_default_ones_stay(pergamon: Run, product: Product) -> None:
+    common = ["--server", product.target, "--api-key", key_of("acme")]
+    for name in (MODEL, "ms-marco-minilm-l12"):
+        loaded = pergamon("models", "load", name)
+        assert (loaded["name"], loaded["loaded"]) == (name, True)
+        assert CliRunner().invoke(cli, [*common, "models", "unload", name]).exit_code == 1
+    states = {card["name"]: card["loaded"] for card in pergamon("models", "list")["installed"]}
+    assert states[MODEL] is states["ms-marco-minilm-l12"] is True
+
+
 def test_eval_retrieval_when_run_twice_then_the_second_run_only_searches(pergamon: Run, tmp_path: Path) -> None:
     topics = ["zeppelin", "harbour", "violin", "glacier", "espresso", "lighthouse"]
     collection = tmp_path / "tiny"
