@@ -4,7 +4,7 @@ Nothing of Ray is used here, so that what a replica does can be read, typed and 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import AsyncExitStack, aclosing
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -49,6 +49,7 @@ class Replica(Generic[Settings]):
 
     read_settings: ClassVar[Callable[..., Any]]
     open_app: ClassVar[OpenApp[Any]]
+    services: ClassVar[Collection[str]] = ()
 
     async def __init__(self, local_rank: Callable[[], int]) -> None:  # pyright: ignore[reportGeneralTypeIssues]
         self._closing = AsyncExitStack()
@@ -66,7 +67,7 @@ class Replica(Generic[Settings]):
         self._app: App = await self._closing.enter_async_context(type(self).open_app(settings, edge))
         self._closing.push_async_callback(self._app.aclose)
         await self._app.start()
-        self._handlers = Handlers(self._app)
+        self._handlers = Handlers(self._app, type(self).services)
         self._serve_metrics(settings, local_rank)
         _log.info("serving", services=[binding.name for binding in self._app.bindings], local_rank=local_rank)
 
@@ -107,10 +108,15 @@ class Replica(Generic[Settings]):
 
 
 class Handlers:
-    """The methods of the servicers of an app, by name. Stands in for the gRPC server that servicers register with."""
+    """The methods of the servicers of an app, by name. Stands in for the gRPC server that servicers register with.
 
-    def __init__(self, app: App) -> None:
+    Serve finds methods by name alone, so that of services with methods of the same names only one can be had: what is
+    not among `services` (full names) is left out.
+    """
+
+    def __init__(self, app: App, services: Collection[str]) -> None:
         self._by_name: dict[str, Callable[[Any, Any], Any]] = {}
+        self._services = services
         for binding in app.bindings:
             binding.register(self)  # pyright: ignore[reportArgumentType] - the part of grpc.aio.Server that is used
 
@@ -123,6 +129,8 @@ class Handlers:
     def add_registered_method_handlers(
         self, service_name: str, method_handlers: "dict[str, grpc.RpcMethodHandler[Any, Any]]"
     ) -> None:
+        if service_name not in self._services:
+            return
         for name, handler in method_handlers.items():
             if name in self._by_name:
                 raise ValueError(f"{service_name}: Serve finds methods by name alone, and there are two named {name}")
@@ -137,6 +145,7 @@ def calls_of(*services: ServiceDescriptor, end_of_stream: EndOfStream) -> Callab
     """Give a replica a method for each RPC of the services, which hands over to the servicer's method of that name."""
 
     def decorate(replica: R) -> R:
+        replica.services = [service.full_name for service in services]
         for service in services:
             for method in service.methods:
                 setattr(replica, method.name, _call(method, end_of_stream))

@@ -10,39 +10,59 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from pergamon.embedder.v1 import embedder_pb2 as pb
 from pergamon.embedder.v1 import embedder_pb2_grpc as stubs
+from pergamon.reranker.v1 import reranker_pb2, reranker_pb2_grpc
 
 from tests.helpers.keys import READER
 
 TIMEOUT_S = 20
-KEY = (("authorization", f"Bearer {READER}"), ("application", "embedder"))
 
 
-class Embedder:
-    """The stub, with a key and a time limit in every call."""
+def key_to(application: str, key: str = READER) -> tuple[tuple[str, str], ...]:
+    """The metadata of a call: who calls, and which application of a Ray is meant."""
+    return (("authorization", f"Bearer {key}"), ("application", application))
 
+
+KEY = key_to("embedder")
+
+
+class Service:
+    """A stub, with a key and a time limit in every call."""
+
+    def __init__(self, stub: Any, application: str) -> None:
+        self._stub = stub
+        self.metadata = key_to(application)
+
+    def call(self, method: str, request: Any, *, timeout: float = TIMEOUT_S, metadata: Any = ()) -> Any:
+        return getattr(self._stub, method)(request, timeout=timeout, metadata=metadata or self.metadata)
+
+
+class Reranker(Service):
     def __init__(self, channel: grpc.Channel) -> None:
-        self._stub = stubs.EmbedderServiceStub(channel)
+        super().__init__(reranker_pb2_grpc.RerankerServiceStub(channel), "reranker")
 
-    def call(self, method: str, request: Any, *, timeout: float = TIMEOUT_S, metadata: Any = KEY) -> Any:
-        return getattr(self._stub, method)(request, timeout=timeout, metadata=metadata)
+
+class Embedder(Service):
+    def __init__(self, channel: grpc.Channel, application: str = "embedder") -> None:
+        super().__init__(stubs.EmbedderServiceStub(channel), application)
 
     def embed(self, *texts: str, **options: Any) -> pb.EmbedResponse:
         return self.call("Embed", embed(*texts), **options)
 
 
 class OpenStream:
-    """An EmbedStream that is in work until it is closed."""
+    """An EmbedStream, or a RerankStream, that is in work until it is closed."""
 
-    def __init__(self, embedder: Embedder, **options: Any) -> None:
-        self._asked: queue.SimpleQueue[pb.EmbedStreamRequest | None] = queue.SimpleQueue()
-        self.replies = embedder.call("EmbedStream", iter(self._asked.get, None), **options)
+    def __init__(self, service: Service, **options: Any) -> None:
+        self._asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        embeds = isinstance(service, Embedder)
+        self._request, self._texts = (
+            (pb.EmbedStreamRequest, embed) if embeds else (reranker_pb2.RerankStreamRequest, rerank)
+        )
+        self.replies = service.call("EmbedStream" if embeds else "RerankStream", iter(self._asked.get, None), **options)
 
-    def ask(self, name: str, request: pb.EmbedRequest) -> None:
-        self._asked.put(pb.EmbedStreamRequest(id=name, request=request))
-
-    def answer(self, name: str, *texts: str) -> pb.EmbedStreamResponse:
+    def answer(self, name: str, *texts: str) -> Any:
         """Ask, and wait for the answer: after that, the server surely has the stream in work."""
-        self.ask(name, embed(*texts))
+        self._asked.put(self._request(id=name, request=self._texts(*texts)))
         return next(self.replies)
 
     def close(self) -> None:
@@ -107,6 +127,10 @@ def _unpacked(packed: Any) -> Message:
 
 def embed(*texts: str, model: str = "", **fields: Any) -> pb.EmbedRequest:
     return pb.EmbedRequest(texts=texts, dense=pb.DenseOutput(model=model), **fields)
+
+
+def rerank(*passages: str, query: str = "w1", **fields: Any) -> reranker_pb2.RerankRequest:
+    return reranker_pb2.RerankRequest(query=query, passages=passages, **fields)
 
 
 def stream_of(requests: Sequence[pb.EmbedRequest]) -> Iterator[pb.EmbedStreamRequest]:

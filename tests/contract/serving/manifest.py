@@ -15,6 +15,10 @@ def servicer_functions() -> list[str]:
     return yaml.safe_load(_spec()["serveConfigV2"])["grpc_options"]["grpc_servicer_functions"]
 
 
+def logging_config() -> dict[str, Any]:
+    return yaml.safe_load(_spec()["serveConfigV2"])["logging_config"]
+
+
 def ray_environment() -> dict[str, str]:
     """What the containers tell Ray Serve."""
     pod = _spec()["rayClusterConfig"]["headGroupSpec"]["template"]["spec"]

@@ -1,9 +1,8 @@
 """What a client sees is the same behind the product's own gRPC server and behind Ray Serve."""
 
 import hashlib
-import time
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import ExitStack
 
 import grpc
 import numpy as np
@@ -13,12 +12,16 @@ from pergamon.client import AsyncClient
 from pergamon.embedder.v1 import embedder_pb2 as pb
 
 from tests.contract.serving.calls import KEY, Embedder, OpenStream, embed, failure_of, stream_of
-from tests.contract.serving.conftest import MAX_CALLS, Serving
+from tests.contract.serving.conftest import Serving
+from tests.contract.serving.room import MAX_CALLS, filled, wait_for_room, wait_until_steady
 from tests.helpers.inference import HIDDEN, word_tokenizer
 from tests.helpers.keys import READER
-from tests.helpers.models import WIDE, WIDE_DIMENSIONS
+from tests.helpers.models import DENSE, WIDE, WIDE_DIMENSIONS
 
 pytestmark = pytest.mark.timeout(150)
+
+#: So many that a stream holds a part of them.
+_MANY = 250
 
 
 @pytest.fixture
@@ -28,28 +31,6 @@ def embedder(channel: grpc.Channel) -> Iterator[Embedder]:
     wait_for_room(embedder)
     yield embedder
     wait_for_room(embedder)
-
-
-def wait_for_room(embedder: Embedder) -> None:
-    """Until the server has no call in work. Fails when one is never let go."""
-    deadline = time.monotonic() + 20
-    while True:
-        with ExitStack() as streams:
-            try:
-                for number in range(MAX_CALLS):
-                    stream = OpenStream(embedder)
-                    streams.callback(stream.cancel)
-                    stream.answer(str(number), "w1")
-                    streams.callback(_ended, stream)
-                return
-            except grpc.RpcError as error:
-                assert error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-                assert time.monotonic() < deadline, "a call stays in work for ever"
-
-
-def _ended(stream: OpenStream) -> None:
-    stream.close()
-    assert [*stream.replies] == []
 
 
 def test_unary_when_texts_are_good_then_rows_in_their_order(embedder: Embedder) -> None:
@@ -124,6 +105,34 @@ def test_unary_when_request_and_reply_exceed_the_usual_4_mib_then_both_arrive(em
     assert len(reply.dense.data) == 1_001 * WIDE_DIMENSIONS * 4
 
 
+def test_unary_when_there_are_no_texts_or_too_many_then_the_field_is_named(embedder: Embedder) -> None:
+    for request, reason in ((embed(), "INVALID_REQUEST"), (embed(*["w1"] * 1025), "BATCH_TOO_LARGE")):
+        failure = failure_of(lambda request=request: embedder.call("Embed", request))
+        assert (failure.code, failure.reason) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
+        assert [each.field for each in failure.detail(error_details_pb2.BadRequest).field_violations] == ["texts"]
+
+
+def test_unary_when_its_deadline_is_too_short_then_deadline_exceeded(embedder: Embedder) -> None:
+    failure = failure_of(lambda: embedder.embed("w1", timeout=0.001))
+    assert failure.code is grpc.StatusCode.DEADLINE_EXCEEDED
+
+
+def test_tokenize_when_asked_for_ids_then_as_many_as_counted(embedder: Embedder) -> None:
+    reply = embedder.call("Tokenize", pb.TokenizeRequest(texts=["w1 w2", ""], include_ids=True))
+    assert [(text.token_count, len(text.ids)) for text in reply.texts] == [(4, 4), (2, 2)]
+    failure = failure_of(lambda: embedder.call("Tokenize", pb.TokenizeRequest(texts=["w1"], model="no-such-model")))
+    assert (failure.code, failure.reason) == (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")
+
+
+def test_models_when_listed_then_each_can_be_asked_for_and_others_cannot(embedder: Embedder) -> None:
+    models = embedder.call("ListModels", pb.ListModelsRequest()).models
+    assert models[0].name == DENSE
+    for model in models:
+        assert embedder.call("GetModel", pb.GetModelRequest(model=model.name)).model.name == model.name
+    failure = failure_of(lambda: embedder.call("GetModel", pb.GetModelRequest(model="no-such-model")))
+    assert (failure.code, failure.reason) == (grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND")
+
+
 def test_server_stream_when_the_tokenizer_exists_then_its_bytes_arrive(embedder: Embedder) -> None:
     expected = word_tokenizer().to_str().encode()
     request = pb.GetTokenizerRequest(sha256=hashlib.sha256(expected).hexdigest())
@@ -149,6 +158,22 @@ def test_stream_when_one_request_fails_then_its_reply_says_so_and_the_stream_goe
     assert [reply.error.reason for reply in replies] == ["", "MODEL_NOT_FOUND", "INVALID_REQUEST", ""]
 
 
+def test_stream_when_the_client_does_not_read_then_it_is_held_up_and_nothing_is_lost(embedder: Embedder) -> None:
+    """Requests of 100 kB and replies of 280 kB: what is in work and in all buffers on the way is far less than all."""
+    sent = Counter[str]()
+    request = embed(*["w1"] * 64, "x" * 100_000, model=WIDE)
+
+    def requests() -> Iterator[pb.EmbedStreamRequest]:
+        for number in range(_MANY):
+            sent["requests"] += 1
+            yield pb.EmbedStreamRequest(id=str(number), request=request)
+
+    replies = embedder.call("EmbedStream", requests())
+    wait_until_steady(lambda: sent["requests"])
+    assert 0 < sent["requests"] < _MANY
+    assert [reply.id for reply in replies] == [str(number) for number in range(_MANY)]
+
+
 def test_stream_when_the_client_waits_for_each_reply_then_none_is_held_back(embedder: Embedder) -> None:
     stream = OpenStream(embedder)
     assert [stream.answer(name, "w1").id for name in ("a", "b", "c")] == ["a", "b", "c"]
@@ -157,11 +182,7 @@ def test_stream_when_the_client_waits_for_each_reply_then_none_is_held_back(embe
 
 
 def test_any_kind_when_the_server_is_full_then_overloaded_with_a_delay(embedder: Embedder) -> None:
-    with ExitStack() as streams:
-        for number in range(MAX_CALLS):
-            stream = OpenStream(embedder)
-            streams.callback(stream.cancel)
-            stream.answer(str(number), "w1")
+    with filled(embedder):
         unary = failure_of(lambda: embedder.embed("w1"))
         streaming = failure_of(lambda: [*embedder.call("EmbedStream", stream_of([embed("w1")]))])
     for failure in (unary, streaming):
@@ -178,12 +199,8 @@ def test_stream_when_its_deadline_passes_then_deadline_exceeded_and_the_work_is_
 
 
 def test_stream_when_the_client_cancels_then_the_work_is_let_go(embedder: Embedder) -> None:
-    streams = [OpenStream(embedder) for _ in range(MAX_CALLS)]
-    for stream in streams:
-        stream.answer("a", "w1")
-    assert failure_of(lambda: embedder.embed("w1")).reason == "OVERLOADED"
-    for stream in streams:
-        stream.cancel()
+    with filled(embedder):
+        assert failure_of(lambda: embedder.embed("w1")).reason == "OVERLOADED"
     wait_for_room(embedder)
 
 

@@ -108,7 +108,14 @@ async def test_replica_when_there_are_no_api_keys_then_it_does_not_start(monkeyp
 def test_handlers_when_two_services_have_a_method_of_one_name_then_refused() -> None:
     twice = App(bindings=Uploads().app().bindings * 2)
     with pytest.raises(ValueError, match="two named"):
-        Handlers(twice)
+        Handlers(twice, [SERVICE.full_name])
+
+
+def test_handlers_when_a_service_is_not_among_those_called_then_its_methods_are_left_out() -> None:
+    """So that the app may serve others with methods of the same names, where there is a gRPC server."""
+    handlers = Handlers(Uploads().app(), ["pergamon.other.v1.OtherService"])
+    with pytest.raises(KeyError):
+        handlers["UploadDocument"]
 
 
 def test_scaling_when_it_may_vary_then_autoscaling_else_a_number() -> None:
