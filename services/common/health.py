@@ -2,10 +2,15 @@
 # pyright: reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 # pyright: reportAttributeAccessIssue=false
 
+from collections.abc import Awaitable, Callable
+
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from services.common.clock import Clock
+
 HEALTH_SERVICE: str = health.SERVICE_NAME
+_GOOD_FOR_S = 1.0
 
 
 async def answers(channel: grpc.aio.Channel, *, timeout_s: float) -> bool:
@@ -33,3 +38,19 @@ class HealthBoard:
     async def shut_down(self) -> None:
         """Everything is NOT_SERVING from now on."""
         await self._servicer.enter_graceful_shutdown()
+
+
+class Remembered:
+    """The last answer of a check, for a moment: several services of a port ask about the same models in turn."""
+
+    def __init__(self, check: Callable[[], Awaitable[bool]], clock: Clock) -> None:
+        self._check = check
+        self._clock = clock
+        self._until = float("-inf")
+        self._answer = False
+
+    async def __call__(self) -> bool:
+        if self._clock.monotonic() >= self._until:
+            self._answer = await self._check()
+            self._until = self._clock.monotonic() + _GOOD_FOR_S
+        return self._answer

@@ -5,13 +5,14 @@ from functools import partial
 
 from pergamon.embedder.v1 import embedder_pb2_grpc as stubs
 
+from services.common.health import Remembered
 from services.common.metrics import Metrics
 from services.common.rpc import Edge
 from services.common.server import App, Binding
 from services.embedder.bm25 import Bm25Encoder
 from services.embedder.engine import EmbedderEngine
 from services.embedder.servicer import SERVICE, EmbedderServicer
-from services.embedder.settings import EmbedderSettings
+from services.embedder.settings import EmbedderSettings, names_in
 from services.inference.cards import ModelKind
 from services.inference.observe import MetricsObserver, device_lost
 from services.inference.registry import ModelRegistry, ServedModels
@@ -38,7 +39,7 @@ def build(settings: EmbedderSettings, deps: EmbedderDeps) -> App:
             names=settings.model_names,
             kinds=frozenset({ModelKind.DENSE, ModelKind.SPARSE}),
             pull_missing=settings.pull_models,
-            at_start=settings.start_names,
+            at_start=(*settings.model_names[:1], *names_in(settings.preload_models)),
             max_loaded=settings.max_loaded_models,
             on_demand=settings.load_on_demand,
         ),
@@ -58,14 +59,13 @@ def build(settings: EmbedderSettings, deps: EmbedderDeps) -> App:
     max_reply_bytes = settings.max_message_mib << 20
     engine = EmbedderEngine(registry, Bm25Encoder(), max_reply_bytes=max_reply_bytes)
     servicer = EmbedderServicer(deps.edge, engine, max_texts=settings.max_texts, max_reply_bytes=max_reply_bytes)
+    ready = Remembered(engine.ready, deps.edge.clock)
     binding = Binding(
         name=SERVICE,
         register=lambda server: stubs.add_EmbedderServiceServicer_to_server(servicer, server),
-        ready=engine.ready,
+        ready=ready,
     )
     offers = deps.tei or Offers()
-    offers.embedding = Offer(
-        models=registry, names=settings.model_names, max_items=settings.max_texts, ready=engine.ready
-    )
+    offers.embedding = Offer(models=registry, names=settings.model_names, max_items=settings.max_texts, ready=ready)
     compatible = () if deps.tei else tei.bindings(deps.edge, offers)
     return App(bindings=(binding, *compatible), start=engine.start, aclose=engine.aclose)

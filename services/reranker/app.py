@@ -5,6 +5,7 @@ from functools import partial
 
 from pergamon.reranker.v1 import reranker_pb2_grpc as stubs
 
+from services.common.health import Remembered
 from services.common.metrics import Metrics
 from services.common.rpc import Edge
 from services.common.server import App, Binding
@@ -56,14 +57,13 @@ def build(settings: RerankerSettings, deps: RerankerDeps) -> App:
     )
     engine = RerankerEngine(registry)
     servicer = RerankerServicer(deps.edge, engine, max_passages=settings.max_passages)
+    ready = Remembered(engine.ready, deps.edge.clock)
     binding = Binding(
         name=SERVICE,
         register=lambda server: stubs.add_RerankerServiceServicer_to_server(servicer, server),
-        ready=engine.ready,
+        ready=ready,
     )
     offers = deps.tei or Offers()
-    offers.reranking = Offer(
-        models=registry, names=settings.model_names, max_items=settings.max_passages, ready=engine.ready
-    )
+    offers.reranking = Offer(models=registry, names=settings.model_names, max_items=settings.max_passages, ready=ready)
     compatible = () if deps.tei else tei.bindings(deps.edge, offers)
     return App(bindings=(binding, *compatible), start=engine.start, aclose=engine.aclose)

@@ -108,3 +108,10 @@ async def test_both_when_on_one_port_then_one_address_embeds_and_reranks(models_
         assert (await stubs.EmbedStub(channel).Embed(pb.EmbedRequest(inputs="w1"))).embeddings
         reply = await stubs.RerankStub(channel).Rerank(pb.RerankRequest(query="w1", texts=["w2"]))
         assert len(reply.ranks) == 1
+
+
+async def test_health_when_it_is_checked_then_one_pass_of_each_model_answers_for_all_services(models_dir: Path):
+    async with serving(models_dir, "embedder") as (server, channel):  # checks before it serves
+        registry = server.edge.metrics.registry
+        assert registry.get_sample_value("pergamon_inference_batch_items_count", {"model": DENSE}) == 1
+        assert await is_serving(channel, "tei.v1.Embed")

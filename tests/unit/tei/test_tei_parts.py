@@ -6,12 +6,12 @@ import pytest
 
 from services.common.clock import FakeClock
 from services.common.errors import InvalidRequest, Reason
+from services.common.health import Remembered
 from services.inference.cards import ModelKind
 from services.inference.engine import InferenceTiming
 from services.inference.errors import WrongModelKind
 from services.inference.types import Output
 from services.tei import groups
-from services.tei.app import Remembered
 from services.tei.convert import Spent
 from services.tei.headers import headers_of
 from services.tei.v1 import tei_pb2 as pb
