@@ -49,13 +49,9 @@ class EmbedderSettings(ServerSettings):
 
     @property
     def model_names(self) -> tuple[str, ...]:
-        return _names(self.embedding_models)
-
-    @property
-    def start_names(self) -> tuple[str, ...]:
-        """What must be loaded before the server is ready, the default model first."""
-        return tuple(dict.fromkeys((*self.model_names[:1], *_names(self.preload_models))))
+        return names_in(self.embedding_models)
 
 
-def _names(listed: str) -> tuple[str, ...]:
+def names_in(listed: str) -> tuple[str, ...]:
+    """What is listed by comma."""
     return tuple(filter(None, (name.strip() for name in listed.split(","))))

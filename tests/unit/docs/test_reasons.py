@@ -16,7 +16,6 @@ TABLE = ROOT / "services" / "common" / "errors.py"
 
 #: Declared for clients, and never raised by a service: why.
 NOT_RAISED = {
-    "MESSAGE_TOO_LARGE": "gRPC itself refuses the message; the client names the reason",
     "CANCELLED": "the caller is gone, so that nobody is there to be told",
 }
 #: Capitals in proto comments that are neither reasons nor values of an enum.
