@@ -65,7 +65,7 @@ def build(settings: EmbedderSettings, deps: EmbedderDeps) -> App:
         register=lambda server: stubs.add_EmbedderServiceServicer_to_server(servicer, server),
         ready=ready,
     )
-    offers = deps.tei or Offers()
+    offers = deps.tei or Offers(max_reply_bytes=max_reply_bytes)
     offers.embedding = Offer(models=registry, names=settings.model_names, max_items=settings.max_texts, ready=ready)
     compatible = () if deps.tei else tei.bindings(deps.edge, offers)
     return App(bindings=(binding, *compatible), start=engine.start, aclose=engine.aclose)

@@ -116,7 +116,7 @@ class AllInOne:
             "threads": settings.threads,
             "pull_models": settings.pull_models,
         }
-        offers = Offers()
+        offers = Offers(max_reply_bytes=settings.max_message_mib << 20)
         apps: list[App] = [
             embedder.build(
                 EmbedderSettings(**shared),

@@ -63,7 +63,7 @@ def build(settings: RerankerSettings, deps: RerankerDeps) -> App:
         register=lambda server: stubs.add_RerankerServiceServicer_to_server(servicer, server),
         ready=ready,
     )
-    offers = deps.tei or Offers()
+    offers = deps.tei or Offers(max_reply_bytes=settings.max_message_mib << 20)
     offers.reranking = Offer(models=registry, names=settings.model_names, max_items=settings.max_passages, ready=ready)
     compatible = () if deps.tei else tei.bindings(deps.edge, offers)
     return App(bindings=(binding, *compatible), start=engine.start, aclose=engine.aclose)

@@ -12,7 +12,7 @@ from services.common.validation import Violations
 from services.inference.engine import EmbedOutcome, InferenceEngine
 from services.inference.errors import InferenceFailed
 from services.inference.types import FloatArray, InputType, Lane, Output, Truncation
-from services.tei.convert import Spent, dimensions_in, placed, prompt_in, text_in
+from services.tei.convert import Spent, dimensions_in, placed, prompt_in, require_room, text_in
 from services.tei.headers import with_headers
 from services.tei.models import Offers
 from services.tei.v1 import tei_pb2 as pb
@@ -22,6 +22,9 @@ STREAM_TIMEOUT_S = 24 * 3600.0
 #: Messages of one stream in work: enough to fill passes. Their bytes are bounded too, for memory's sake.
 _IN_WORK = 256
 _IN_WORK_BYTES = 16 << 20
+#: The same where every token has a vector: a reply is a few thousand times as large as its text.
+_ALL_IN_WORK = 64
+_ALL_IN_WORK_BYTES = 64 << 10
 _NOT_UNIT = "false is not supported: vectors are of unit length; leave it unset"
 
 
@@ -71,7 +74,7 @@ class TeiEmbedServicer(stubs.EmbedServicer):
     ) -> AsyncIterator[pb.EmbedAllResponse]:
         async for reply in in_order(
             request, lambda one: self._all(call, one, Lane.BULK),
-            in_work=_IN_WORK, weight=_bytes_of, max_weight=_IN_WORK_BYTES,
+            in_work=_ALL_IN_WORK, weight=_bytes_of, max_weight=_ALL_IN_WORK_BYTES,
         ):  # fmt: skip
             yield reply
 
@@ -110,6 +113,7 @@ class TeiEmbedServicer(stubs.EmbedServicer):
         assert outcome.multi_vector is not None
         spent.add(outcome.timing, outcome.items[0].token_count)
         rows = outcome.multi_vector[0]
+        require_room(rows.nbytes, self.offers.max_reply_bytes)
         return pb.EmbedAllResponse(
             token_embeddings=[pb.TokenEmbedding(embeddings=row.tolist()) for row in rows], metadata=spent.out()
         )

@@ -59,9 +59,13 @@ class Offer:
 
 
 class Offers:
-    """The offers of the apps of one port, put here while they are built and looked at by every call."""
+    """The offers of the apps of one port, put here while they are built and looked at by every call.
 
-    def __init__(self) -> None:
+    `max_reply_bytes` is the largest message that the server sends.
+    """
+
+    def __init__(self, *, max_reply_bytes: int = 64 << 20) -> None:
+        self.max_reply_bytes = max_reply_bytes
         self.embedding: Offer | None = None
         self.reranking: Offer | None = None
         self._device = ""

@@ -14,7 +14,7 @@ from services.common.rpc import Call, Edge, rpc
 from services.common.validation import Violations
 from services.inference.engine import InferenceEngine, RerankOutcome
 from services.inference.types import Lane, Truncation
-from services.tei.convert import MAX_CHARS, Spent, first_error, placed, require_text, truncation_in
+from services.tei.convert import MAX_CHARS, Spent, first_error, placed, require_room, require_text, truncation_in
 from services.tei.groups import Group, grouped
 from services.tei.headers import with_headers
 from services.tei.models import Offers
@@ -39,7 +39,7 @@ class _Judged:
         self.logits += outcome.logits
         self.spent.add(outcome.timing, sum(item.token_count for item in outcome.items))
 
-    def out(self, *, raw_scores: bool, return_text: bool) -> pb.RerankResponse:
+    def out(self, *, raw_scores: bool, return_text: bool, max_bytes: int) -> pb.RerankResponse:
         """By logit and not by what is sent: far from 0 probabilities are equal. Equal logits stay in order."""
         order = sorted(range(len(self.logits)), key=lambda index: -self.logits[index])
         ranks = [
@@ -50,7 +50,9 @@ class _Judged:
             )
             for index in order
         ]
-        return pb.RerankResponse(ranks=ranks, metadata=self.spent.out())
+        reply = pb.RerankResponse(ranks=ranks, metadata=self.spent.out())
+        require_room(reply.ByteSize(), max_bytes)
+        return reply
 
 
 class TeiRerankServicer(stubs.RerankServicer):
@@ -74,7 +76,9 @@ class TeiRerankServicer(stubs.RerankServicer):
             )  # fmt: skip
         _raise_first_error(outcome, "texts", 0)
         judged.add(request.texts, outcome)
-        return judged.out(raw_scores=request.raw_scores, return_text=request.return_text)
+        return judged.out(
+            raw_scores=request.raw_scores, return_text=request.return_text, max_bytes=self.offers.max_reply_bytes
+        )
 
     @with_headers
     @rpc(Role.READER)
@@ -91,7 +95,9 @@ class TeiRerankServicer(stubs.RerankServicer):
                 FieldViolation(field="stream", description="ended without a message; send at least one text"),
                 reason=Reason.EMPTY_INPUT,
             )
-        return judged.out(raw_scores=head.raw_scores, return_text=head.return_text)
+        return judged.out(
+            raw_scores=head.raw_scores, return_text=head.return_text, max_bytes=self.offers.max_reply_bytes
+        )
 
     async def _judge_group(self, call: Call, group: Group) -> tuple[Group, RerankOutcome]:
         head = group.head

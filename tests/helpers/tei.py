@@ -115,11 +115,11 @@ class Client:
 @asynccontextmanager
 async def served(
     *, embedding: Shelf | None = None, reranking: Shelf | None = None, names: Sequence[str] = (),
-    authenticator: Authenticator | None = None,
+    authenticator: Authenticator | None = None, max_reply_bytes: int = 64 << 20,
 ) -> AsyncIterator[Client]:  # fmt: skip
     """A server for as long as the block runs; its engines are closed with it. `names` are configured."""
     edge = Edge(authenticator=authenticator or Authenticator.open_to_all(), metrics=Metrics(), clock=SystemClock())
-    offers = Offers()
+    offers = Offers(max_reply_bytes=max_reply_bytes)
     offers.embedding = embedding.offer(*names) if embedding else None
     offers.reranking = reranking.offer() if reranking else None
 

@@ -214,3 +214,11 @@ async def test_embed_when_the_model_gives_no_finite_value_then_an_error_and_no_n
     async with served(embedding=Shelf(engine_of(dense_card(), before_run=broken))) as client:
         code, reason, _ = await failure(client.embed.Embed(pb.EmbedRequest(inputs="w1")))
         assert (code, reason) == (grpc.StatusCode.INTERNAL, "INFERENCE_FAILED")
+
+
+async def test_embed_all_when_the_reply_is_larger_than_a_message_may_be_then_refused_with_the_sizes():
+    async with served(embedding=Shelf(engine_of(m3_card(name="tiny-m3"))), max_reply_bytes=20 * MULTI * 4) as client:
+        reply = await client.embed.EmbedAll(pb.EmbedAllRequest(inputs=words(*range(18))))
+        assert len(reply.token_embeddings) == 20
+        code, reason, _ = await failure(client.embed.EmbedAll(pb.EmbedAllRequest(inputs=words(*range(19)))))
+        assert (code, reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE")

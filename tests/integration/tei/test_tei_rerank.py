@@ -164,3 +164,12 @@ async def test_embed_when_there_is_only_a_reranker_then_failed_precondition():
     async with served(reranking=Shelf(engine_of(card(ModelKind.RERANKER)))) as client:
         code, reason, _ = await failure(client.embed.Embed(pb.EmbedRequest(inputs="w1")))
     assert (code, reason) == (grpc.StatusCode.FAILED_PRECONDITION, "WRONG_MODEL_KIND")
+
+
+async def test_rerank_when_the_texts_make_the_reply_too_large_then_refused():
+    async with served(reranking=Shelf(engine_of(card(ModelKind.RERANKER))), max_reply_bytes=100) as client:
+        request = pb.RerankRequest(query="w1", texts=[words(*range(40))], return_text=True)
+        code, reason, _ = await failure(client.rerank.Rerank(request))
+        assert (code, reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "MESSAGE_TOO_LARGE")
+        request.return_text = False
+        assert len((await client.rerank.Rerank(request)).ranks) == 1
