@@ -1,5 +1,6 @@
 """Under Ray Serve: calls share passes, replicas come and go with the work, and one that dies takes no call with it."""
 
+import asyncio
 import os
 import signal
 import threading
@@ -10,18 +11,21 @@ from pathlib import Path
 
 import grpc
 import pytest
+from pergamon.client import AsyncClient, RetryPolicy
 
 from tests.contract.serving.calls import Embedder
+from tests.contract.serving.clusters import processes_with
 from tests.contract.serving.conftest import SIZES, SLOW, Serving
 from tests.contract.serving.passes import Passes
 from tests.contract.serving.room import wait_until
+from tests.helpers.keys import READER
 
 pytestmark = pytest.mark.timeout(150)
 
 #: Each takes the device 31 ms; all differ, because equal texts are computed once.
 LONG_TEXTS = [f"w{number} " * 60 for number in range(64)]
-#: What a client may do again, as the product's own does.
-RETRYABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED}
+#: What the product's client does again; INTERNAL without a reason is how Serve's proxy says that it lost the replica.
+RETRYABLE = {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.INTERNAL}
 
 
 @pytest.fixture
@@ -114,3 +118,20 @@ def test_replica_when_it_is_killed_under_load_then_every_call_is_answered_and_an
         wait_until(lambda: clients.ended[grpc.StatusCode.OK] > before + 10, "calls that succeed again")
     assert set(clients.ended) <= RETRYABLE | {grpc.StatusCode.OK}
     assert lost not in passes.running()
+
+
+async def test_client_when_the_only_replica_is_lost_then_its_retries_hide_it(ray_serve: Serving) -> None:
+    patient = RetryPolicy(max_attempts=30, max_backoff_s=1.0)
+    async with AsyncClient(ray_serve.target, api_key=READER, timeout_s=60, retry=patient) as client:
+        await client.embed(["w1"])
+        (replica,) = [pid for pid in processes_with(ray_serve.mark) if b"ServeReplica:embedder" in _command(pid)]
+        os.kill(replica, signal.SIGKILL)
+        replies = await asyncio.gather(*(client.embed([f"w{number}"]) for number in range(3)))
+    assert [len(reply.reports) for reply in replies] == [1, 1, 1]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""

@@ -7,8 +7,8 @@ from pergamon.client import PergamonError, RetryPolicy
 UNAVAILABLE, EXHAUSTED = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
-def delay(code=UNAVAILABLE, *, asked=None, attempt=1, left_s=60.0, chance=0.0, **policy):
-    error = PergamonError(code, "", "", retry_after_s=asked)
+def delay(code=UNAVAILABLE, *, reason="", asked=None, attempt=1, left_s=60.0, chance=0.0, **policy):
+    error = PergamonError(code, reason, "", retry_after_s=asked)
     return RetryPolicy(**policy).delay_s(error, attempt=attempt, left_s=left_s, chance=chance)
 
 
@@ -50,7 +50,12 @@ def test_delay_after_the_last_attempt_is_none():
 
 @pytest.mark.parametrize("code", [c for c in grpc.StatusCode if c not in (UNAVAILABLE, EXHAUSTED)])
 def test_delay_of_any_other_code_is_none(code):
-    assert delay(code, asked=0.1) is None
+    assert delay(code, reason="SOME_REASON", asked=0.1) is None
+
+
+def test_delay_of_an_internal_error_without_a_reason_is_that_of_a_lost_server():
+    assert delay(grpc.StatusCode.INTERNAL) == delay(UNAVAILABLE)
+    assert delay(grpc.StatusCode.UNKNOWN) is None
 
 
 @pytest.mark.parametrize("wrong", [{"max_attempts": 0}, {"jitter": 1.5}])

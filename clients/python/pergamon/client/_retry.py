@@ -16,6 +16,8 @@ class RetryPolicy:
     """How often and how fast calls that are safe to repeat are repeated.
 
     Repeated are UNAVAILABLE, and RESOURCE_EXHAUSTED where the server sent a RetryInfo; its delay is always waited out.
+    INTERNAL is repeated where it names no reason: then it is not the server that failed but something before it (the
+    proxy of Ray Serve says so when it has lost the replica).
     Without one the delay grows by `multiplier` from `initial_backoff_s` to `max_backoff_s`. `jitter` is the fraction of
     the delay that chance takes away from the back-off, or adds to the delay of a RetryInfo. `max_attempts=1` switches
     retries off.
@@ -40,7 +42,10 @@ class RetryPolicy:
         """
         asked = error.retry_after_s
         overloaded = error.code is grpc.StatusCode.RESOURCE_EXHAUSTED and asked is not None
-        if attempt >= self.max_attempts or not (overloaded or error.code is grpc.StatusCode.UNAVAILABLE):
+        lost = error.code is grpc.StatusCode.UNAVAILABLE or (
+            error.code is grpc.StatusCode.INTERNAL and not error.reason
+        )
+        if attempt >= self.max_attempts or not (overloaded or lost):
             return None
         if asked is None:
             backoff = min(self.initial_backoff_s * self.multiplier ** (attempt - 1), self.max_backoff_s)
