@@ -25,8 +25,11 @@ T = TypeVar("T")
 _RECYCLE_AFTER_TASKS = 2000
 _MAX_WAITING = 256
 _QUEUE_SECONDS = 900.0
-_M_ARENA_MAX = -8
-_OUT_OF_MEMORY = 77
+_M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3
+_OUT_OF_MEMORY, _REPLACE_WORKER = 77, 78
+#: Shares of a worker's memory: above the first, memory that earlier tasks left may be why a task fails; above the
+#: second, no further task is begun; above the third, an error of any kind is taken for lack of memory.
+_USED, _GROWN, _FULL = 0.1, 0.6, 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +51,10 @@ class ParsedStretch:
 class WorkerPool:
     """Runs functions in spawned processes; nothing starts before the first call.
 
-    Each child has the memory it needs to start plus `memory_mib` (RLIMIT_DATA) and two malloc arenas, and is
-    replaced after 2,000 tasks (a new one costs seconds: imports, tokenizer, language models).
+    Each child has the memory it needs to start plus `memory_mib` (RLIMIT_DATA) and two malloc arenas. It is
+    replaced after 2,000 tasks, and as soon as a task comes to it while it still holds much of that memory (a new one
+    costs seconds: imports, tokenizer, language models). A task for which a used child's memory was not enough is done
+    again in a new one: only what is too much for an empty process is DOCUMENT_LIMIT.
     A task that runs too long is killed with its process; so is one whose caller goes away.
     """
 
@@ -102,30 +107,32 @@ class WorkerPool:
     async def _attempt(
         self, fn: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object], timeout_s: float
     ) -> T:
-        for last in (False, True):
+        broken = False
+        for _ in range(self._workers + 2):  # each of the workers may be full, and have to be replaced first
             pool = self._running()
             try:
-                future = pool.schedule(_guarded, args=(fn, args, kwargs), timeout=timeout_s)
+                future = pool.schedule(_guarded, args=(fn, args, kwargs, self._memory_mib << 20), timeout=timeout_s)
                 return await asyncio.wrap_future(future)
             except (BrokenProcessPool, RuntimeError) as error:
                 # A worker that died between two tasks breaks the whole pool: no fault of this document.
-                if last or pool.active or self._closed:
+                if broken or pool.active or self._closed:
                     if isinstance(error, BrokenProcessPool):
                         raise _died(None) from error
                     raise
+                broken = True
             except TimeoutError as error:
                 raise DocumentError(
                     f"reading the document took longer than {timeout_s:.0f} s, the limit", reason=Reason.DOCUMENT_LIMIT
                 ) from error
-            except MemoryError as error:
-                raise self._out_of_memory() from error
             except ProcessExpired as error:
+                if error.exitcode == _REPLACE_WORKER:
+                    continue
                 raise (
                     self._out_of_memory() if error.exitcode in (-9, _OUT_OF_MEMORY) else _died(error.exitcode)
                 ) from error
             except FutureCancelled as error:
                 raise asyncio.CancelledError from error
-        raise AssertionError("unreachable")
+        raise self._out_of_memory()
 
     def _running(self) -> ProcessPool:
         if self._closed:
@@ -176,17 +183,33 @@ def _end(pool: ProcessPool) -> None:
         pool.join(timeout=10)
 
 
-def _guarded(fn: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object]) -> T:
-    """`fn` in a child. One that ran out of memory ends: half-loaded libraries would fail the next document, too."""
+def _guarded(fn: Callable[..., T], args: tuple[object, ...], kwargs: dict[str, object], memory_bytes: int) -> T:
+    """`fn` in a child. One that runs out of memory ends: half-loaded libraries would fail the next document, too.
+
+    A library that gets no memory may say so in any error it likes, hence the look at how full the process is.
+    """
+    held = _share_held(memory_bytes)
+    if held > _GROWN:
+        os._exit(_REPLACE_WORKER)
+    full = _REPLACE_WORKER if held > _USED else _OUT_OF_MEMORY
     try:
         return fn(*args, **kwargs)
+    except MemoryError:
+        os._exit(full)
     except ServiceError:
+        if full == _REPLACE_WORKER and _share_held(memory_bytes) > _FULL:
+            os._exit(full)
         raise
-    except BaseException as error:
-        limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
-        if isinstance(error, MemoryError) or (limit > 0 and _data_bytes() > 0.85 * limit):
-            os._exit(_OUT_OF_MEMORY)
+    except BaseException:
+        if _share_held(memory_bytes) > _FULL:
+            os._exit(full)
         raise
+
+
+def _share_held(memory_bytes: int) -> float:
+    """How much of the `memory_bytes` above its start this process holds, 0 to 1; 0 where no limit was set."""
+    limit = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    return 1 - (limit - data_bytes()) / memory_bytes if limit > 0 else 0.0
 
 
 def _limit(memory_mib: int) -> None:
@@ -194,14 +217,17 @@ def _limit(memory_mib: int) -> None:
 
     RLIMIT_DATA counts what is allocated; RLIMIT_AS would count reservations of inference libraries that are never used.
     """
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "64")  # kernels OpenVINO keeps beside its own cache
     with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-    limit = _data_bytes() + (memory_mib << 20)
+        allocator = ctypes.CDLL(None)
+        allocator.mallopt(_M_ARENA_MAX, 2)
+        allocator.mallopt(_M_MMAP_THRESHOLD, 1 << 20)  # tensors of a page go back to the system when they are freed
+    limit = data_bytes() + (memory_mib << 20)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
-def _data_bytes() -> int:
+def data_bytes() -> int:
     """Private data of this process (VmData); 0 where the system does not tell."""
     statm = Path("/proc/self/statm")
     return int(statm.read_text(encoding="ascii").split()[5]) * resource.getpagesize() if statm.exists() else 0

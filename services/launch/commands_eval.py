@@ -94,10 +94,16 @@ def eval_extract(options: Options, folder: Path, only: tuple[str, ...], as_json:
         print_json({"files": len(files), "facts": facts, "failed_facts": [asdict(fact) for fact in failed]})
     else:
         rows = (
-            ("FAIL" if result.failed else "pass", result.file.name, result.outcome, f"{result.seconds:.1f}")
+            (
+                "FAIL" if result.failed else "pass",
+                result.file.name,
+                result.outcome,
+                f"{result.parse_seconds:.1f}",
+                f"{result.seconds:.1f}",
+            )
             for result in results
         )
-        print_table(("facts", "file", "outcome", "seconds"), rows, "no files")
+        print_table(("facts", "file", "outcome", "parse s", "total s"), rows, "no files")
         for fact in failed:
             console.print(f"{fact.file}: {fact.fact!r}: {fact.why}", markup=False)
         console.print(f"{len(files)} files, {facts} facts, {len(failed)} failed")

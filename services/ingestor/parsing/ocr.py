@@ -18,6 +18,8 @@ Image: TypeAlias = npt.NDArray[np.uint8]
 
 _THREADS = 2
 _GOOD = 0.82
+#: Widths of lines whose kernels OpenVINO keeps. By default it keeps 5,000: 200 MB of reserved memory a page.
+_KEPT_SHAPES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +106,28 @@ class RapidOcr:
                     "EngineConfig.onnxruntime.inter_op_num_threads": 1,
                 }
             )
+            if reading is fast:
+                _forget_shapes(self._ocr)
         return self._ocr
+
+
+def _forget_shapes(ocr: Any) -> None:
+    """Compile the networks that see lines of every width once more, with few prepared shapes kept.
+
+    rapidocr passes its own settings on to OpenVINO and no others; its networks are there after the first line.
+    """
+    from openvino import Core
+
+    ocr(np.full((48, 320, 3), 255, dtype=np.uint8), use_det=False, use_cls=True, use_rec=True)
+    options = {
+        "CPU_RUNTIME_CACHE_CAPACITY": str(_KEPT_SHAPES),
+        "NUM_STREAMS": "1",
+        "INFERENCE_NUM_THREADS": str(min(_THREADS, os.cpu_count() or 1)),
+    }
+    core = Core()
+    for part in (ocr.text_cls, ocr.text_rec):
+        session = part.session
+        session.session = core.compile_model(session.model, "CPU", options).create_infer_request()
 
 
 class PreferredOcr:

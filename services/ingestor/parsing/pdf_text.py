@@ -13,7 +13,9 @@ import pymupdf
 
 from services.ingestor.parsing.fragments import Fragment
 
-_FLAGS = pymupdf.TEXT_PRESERVE_WHITESPACE | pymupdf.TEXT_MEDIABOX_CLIP | pymupdf.TEXT_COLLECT_VECTORS
+_ALL_TEXT = pymupdf.TEXT_PRESERVE_WHITESPACE
+_SEEN_TEXT = _ALL_TEXT | pymupdf.TEXT_CLIP
+_FLAGS = _SEEN_TEXT | pymupdf.TEXT_COLLECT_VECTORS
 _ARABIC_LAM = re.compile("[\u0622\u0623\u0625\u0627]\u0644")
 _WIDE_GAP = re.compile(r"\s{3,}")
 _PRESENTATION = re.compile(
@@ -52,6 +54,7 @@ def page_text(page: Any) -> PageText:
         for line in _lines(content):
             for span in line["spans"]:
                 span["text"] = _arabic(span["chars"])
+    content["blocks"].extend(_cut_away(page, content))
     groups: dict[tuple[float, bool], list[Fragment]] = {}
     for line in _lines(content):
         dx, dy = line["dir"]
@@ -66,6 +69,23 @@ def page_text(page: Any) -> PageText:
         if b["type"] == 3 and b["alpha"] > 0
     )
     return PageText(groups=tuple(tuple(group) for group in ordered if group), rules=rules)
+
+
+def _cut_away(page: Any, seen: Any) -> list[Any]:
+    """Lines on the page that a clipping path hides, where nothing else stands: names in logos, labels of charts.
+
+    What lies outside the page, or under other text (the rest of a picture that was placed cropped), is not read.
+    """
+    if len(page.get_text("text", flags=_ALL_TEXT)) <= len(page.get_text("text", flags=_SEEN_TEXT)):
+        return []
+    boxes = [pymupdf.Rect(line["bbox"]) for line in _lines(seen)]
+    found: list[Any] = []
+    for block in page.get_text("dict", flags=_ALL_TEXT)["blocks"]:
+        boxed = [(line, pymupdf.Rect(line["bbox"])) for line in block.get("lines", ())]
+        lines = [line for line, box in boxed if box in page.rect and not any(box.intersects(other) for other in boxes)]
+        if lines:
+            found.append({**block, "lines": lines})
+    return found
 
 
 def _lines(content: Any) -> Iterator[Any]:

@@ -34,6 +34,32 @@ async def test_task_when_it_dies_or_takes_too_much_then_fails_alone(pool: Worker
     assert await pool.run(tasks.pid, timeout_s=60) != first
 
 
+async def test_worker_when_it_keeps_memory_of_earlier_tasks_then_is_replaced_and_no_task_fails(pool: WorkerPool) -> None:
+    seen = [await pool.run(tasks.keep_memory, 150, timeout_s=60) for _ in range(6)]
+    assert len(set(seen)) > 1
+    assert len(set(seen)) < len(seen)  # one that has room is used again
+
+
+async def test_task_when_a_used_worker_has_too_little_memory_then_is_done_in_a_new_one(pool: WorkerPool) -> None:
+    first = await pool.run(tasks.keep_memory, 200, timeout_s=60)
+    second = await pool.run(tasks.keep_memory, 300, timeout_s=60)
+    assert second != first
+    assert await reason_of(pool, tasks.keep_memory, 500) is Reason.DOCUMENT_LIMIT
+
+
+async def test_error_when_a_used_worker_is_nearly_full_then_the_task_is_done_in_a_new_one(pool: WorkerPool) -> None:
+    first = await pool.run(tasks.keep_memory, 220, timeout_s=60)
+    assert await pool.run(tasks.fill_and_fail_if_used, 150, timeout_s=60) != first
+
+
+async def test_ocr_when_lines_of_many_widths_were_read_then_keeps_little_of_it() -> None:
+    workers = WorkerPool(workers=1, memory_mib=4096)
+    try:
+        assert await workers.run(tasks.growth_of_ocr, 24, timeout_s=300) < 150 << 20
+    finally:
+        await workers.aclose()
+
+
 async def test_caller_when_cancelled_then_the_worker_is_free_for_the_next(pool: WorkerPool) -> None:
     await pool.run(tasks.double, 1, timeout_s=60)
     call = asyncio.create_task(pool.run(tasks.hang, timeout_s=120))
