@@ -40,9 +40,9 @@ async def test_rerank_when_scores_are_not_raw_then_the_sigmoid_of_them(client: C
 
 
 async def test_rerank_when_probabilities_are_equal_on_the_wire_then_still_by_logit(client: Client):
-    found = await ranks(client, "w70", "w89", "w80")
+    found = await ranks(client, "w80", "w70", "w89")
     assert [score for _, score in found] == [1.0, 1.0, 1.0]
-    assert [index for index, _ in found] == [1, 2, 0]
+    assert [index for index, _ in found] == [2, 0, 1]
 
 
 async def test_rerank_when_logits_are_equal_then_in_the_order_of_the_request(client: Client):
