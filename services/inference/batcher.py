@@ -22,6 +22,8 @@ _T = TypeVar("_T")
 _CLEAN_PASSES_TO_GROW = 64
 #: A pass that is filled by this share is not cut anew for the sake of what came since.
 _FULL = 0.9
+#: Whose calls are no traffic that bulk passes are kept short for: checks of health come all the time.
+HEALTH_CLIENT = "(health)"
 _GONE = "the accelerator was lost; this server is draining, use another one"
 _DRAINING = "this server is draining; use another one"
 
@@ -176,7 +178,7 @@ class Batcher:
             return SubmitOutcome(outcomes=(), queue_s=0.0, inference_s=0.0)
         self.admit(lane, deadline, items=len(items), tokens=sum(item.token_count for item in items), client=client)
         now = self._clock.monotonic()
-        if lane is Lane.INTERACTIVE:
+        if lane is Lane.INTERACTIVE and client != HEALTH_CLIENT:
             self._interactive_until = now + self._limits.interactive_memory_seconds
         call = _Call(
             done=self._loop.create_future(), deadline=deadline, submitted_at=now, lane=lane,

@@ -12,6 +12,7 @@ from typing import Any
 from services.common import logs
 from services.common.clock import Clock, Deadline
 from services.common.errors import NotFound, Overloaded, ServiceError
+from services.inference.batcher import HEALTH_CLIENT
 from services.inference.cards import ModelCard, ModelKind
 from services.inference.checkpoint import TOKENIZER_FILE
 from services.inference.engine import InferenceEngine
@@ -260,8 +261,9 @@ class ModelRegistry:
             with model.held():
                 if engine.card.kind is ModelKind.RERANKER:
                     outcome = await engine.rerank(
-                        _PROBE, [_PROBE], truncation=Truncation.RIGHT, lane=Lane.INTERACTIVE, deadline=deadline
-                    )
+                        _PROBE, [_PROBE], truncation=Truncation.RIGHT, lane=Lane.INTERACTIVE, deadline=deadline,
+                        client=HEALTH_CLIENT,
+                    )  # fmt: skip
                 else:
                     outcome = await engine.embed(
                         [_PROBE],
@@ -270,6 +272,7 @@ class ModelRegistry:
                         truncation=Truncation.RIGHT,
                         lane=Lane.INTERACTIVE,
                         deadline=deadline,
+                        client=HEALTH_CLIENT,
                     )
         except (Overloaded, DeadlineUnreachable):
             return engine.healthy

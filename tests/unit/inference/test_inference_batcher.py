@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from services.common.clock import Deadline, FakeClock
 from services.common.errors import DeadlineExceeded, Overloaded, Reason, ServiceError
 from services.inference.backend import OutOfMemory
-from services.inference.batcher import Batcher, BatcherLimits, SubmitOutcome
+from services.inference.batcher import HEALTH_CLIENT, Batcher, BatcherLimits, SubmitOutcome
 from services.inference.errors import DeadlineUnreachable, DeviceLost, InferenceFailed, ShuttingDown
 from services.inference.observer import ItemEnd, PassReport, SilentObserver
 from services.inference.types import BatchOutput, Encoded, FloatArray, ItemOutput, Lane, TokenBatch
@@ -446,6 +446,17 @@ async def test_cut_when_there_is_interactive_traffic_then_bulk_passes_are_short(
         b.backend.open()
         await bulk
         assert [items for items, _, _ in b.seen.passes] == [1, 2, 10]
+
+
+async def test_cut_when_only_health_is_checked_then_bulk_passes_are_long():
+    limits = BatcherLimits(budget_tokens=640, bulk_pass_seconds=0.02)
+    async with bench(limits=limits, known_passes=[(1000, 0.2), (100, 0.02)]) as b:
+        first = await b.running(of_length(5), client=HEALTH_CLIENT)
+        bulk = b.submit(*(of_length(48) for _ in range(12)), lane=Lane.BULK)
+        await settle()
+        b.backend.open()
+        await asyncio.gather(first, bulk)
+        assert [items for items, _, _ in b.seen.passes] == [1, 12]
 
 
 class ScarceBackend(GatedBackend):
