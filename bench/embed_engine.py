@@ -19,7 +19,7 @@ from bench import peers
 from bench.children import Child
 from bench.models import LARGE, store_with
 from bench.peer_folder import make_peer_folder
-from bench.rounds import alternate, bars, load, ratio, spread, write
+from bench.rounds import Turns, alternate, bars, load, ratio, spread, write
 from services.inference.cards import ModelCard
 from services.inference.store import ModelStore
 from services.launch.bench_texts import Span, texts_of
@@ -42,15 +42,17 @@ def measure(name: str, folder: Path, texts: list[str], rounds: int, threads: int
         loaded = peer.ask("load", folder=str(peer_folder), reranker=False, threads=threads)
         prefixed = [card.passage_prefix + text for text in texts]
         cosine = _least_cosine(own, peer, texts, prefixed, folder)
-        sides = {
-            "pergamon": lambda: len(texts) / own.ask("embed", texts=texts)["seconds"],
-            _PEER: lambda: len(texts) / peer.ask("embed", texts=prefixed, batch=_BATCH)["seconds"],
+        turns = {
+            "pergamon": Turns(lambda: own.ask("embed", texts=texts), len(texts)),
+            _PEER: Turns(lambda: peer.ask("embed", texts=prefixed, batch=_BATCH), len(texts)),
         }
-        rates = alternate(sides, rounds)
+        rates = alternate({side: turn.rate for side, turn in turns.items()}, rounds)
     return {
         "texts": len(texts),
         "texts_per_s": {side: spread(values) for side, values in rates.items()},
         "ratio": ratio(rates["pergamon"], rates[_PEER]),
+        "cpu_ms_a_text": {side: spread(turn.cpu_ms) for side, turn in turns.items()},
+        "cpu_ratio": ratio(turns[_PEER].cpu_ms, turns["pergamon"].cpu_ms),
         "cosine_min": round(cosine, 6),
         "peer_dtype": loaded["dtype"],
         "load_average": {"before": before, "after": load()},

@@ -27,7 +27,7 @@ from bench.calls import EmbedCalls
 from bench.children import Child
 from bench.models import store_with
 from bench.peer_folder import make_peer_folder
-from bench.rounds import bars, load, ratio, spread, write
+from bench.rounds import bars, cpu_s, load, ratio, spread, write
 from bench.servers import Running, answers_http, free_port, own_server, serving
 from services.launch.bench_load import LoadPlan, Measured, Ticket, run_load
 from services.launch.bench_report import report_of
@@ -115,24 +115,29 @@ async def against_peer(server: Running, peer: Running, rounds: int, calls: int) 
     short = [[text] for text in texts_of(2, _SHORT_TEXTS, _SHORT_WORDS)]
     ours, theirs = EmbedCalls(server.target, model=_MODEL), HttpCalls(peer.port)
     tickets = {"pergamon": ours.tickets(short, bulk=False), _PEER: theirs.tickets(short)}
+    pids = {"pergamon": server.pid, _PEER: peer.pid}
     found: dict[str, Any] = {}
     for clients in _CLIENTS:
         before = load()
         rates: dict[str, list[float]] = {side: [] for side in tickets}
         p50s: dict[str, list[float]] = {side: [] for side in tickets}
+        costs: dict[str, list[float]] = {side: [] for side in tickets}
         for number in range(rounds + 1):
             for side in list(tickets)[:: -1 if number % 2 else 1]:
                 # A quarter for one client, who waits each time; the first round is warm-up.
                 plan = LoadPlan(clients=clients, calls=max(20, calls // 4) if clients == 1 else calls)
+                spent_s = cpu_s(pids[side])
                 report = report_of(plan, await run_load(plan, tickets[side], Measured()))
                 if report["errors"]:
                     raise PergamonError(*report["errors"][0].values())
                 if number:
                     rates[side].append(report["calls_per_s"])
                     p50s[side].append(report["latency_ms"]["p50"])
+                    costs[side].append((cpu_s(pids[side]) - spent_s) / report["answered"] * 1000)
         found[f"{clients} clients"] = {
             "calls_per_s": {side: spread(values, 1) for side, values in rates.items()},
             "p50_ms": {side: spread(values) for side, values in p50s.items()},
+            "server_cpu_ms_a_call": {side: spread(values) for side, values in costs.items()},
             "ratio_calls": ratio(rates["pergamon"], rates[_PEER]),
             "ratio_p50": ratio(p50s["pergamon"], p50s[_PEER]),
             "load_average": {"before": before, "after": load()},

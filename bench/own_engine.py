@@ -34,36 +34,40 @@ class OwnEngine:
         return {"device": engine.device, "precision": settings.precision}
 
     def embed(self, texts: list[str], vectors: str = "") -> dict[str, Any]:
-        seconds, rows = self._runner.run(self._embed(texts))
+        taken, rows = self._runner.run(self._embed(texts))
         if vectors:
             np.save(vectors, rows)
-        return {"seconds": seconds}
+        return taken
 
     def rerank(self, query: str, passages: list[str]) -> dict[str, Any]:
-        seconds, logits = self._runner.run(self._rerank(query, passages))
-        return {"seconds": seconds, "logits": logits}
+        taken, logits = self._runner.run(self._rerank(query, passages))
+        return taken | {"logits": logits}
 
-    async def _embed(self, texts: list[str]) -> tuple[float, np.ndarray]:
+    async def _embed(self, texts: list[str]) -> tuple[dict[str, Any], np.ndarray]:
         assert self._engine is not None
-        started = time.perf_counter()
+        cpu, started = time.process_time(), time.perf_counter()
         outcome = await self._engine.embed(
             texts, input_type=InputType.PASSAGE, truncation=Truncation.RIGHT, lane=Lane.BULK, deadline=self._deadline()
         )
-        seconds = time.perf_counter() - started
+        taken = _taken(cpu, started)
         assert not any(item.error for item in outcome.items), "a text has no vector"
         assert outcome.dense is not None
-        return seconds, outcome.dense
+        return taken, outcome.dense
 
-    async def _rerank(self, query: str, passages: list[str]) -> tuple[float, list[float]]:
+    async def _rerank(self, query: str, passages: list[str]) -> tuple[dict[str, Any], list[float]]:
         assert self._engine is not None
-        started = time.perf_counter()
+        cpu, started = time.process_time(), time.perf_counter()
         outcome = await self._engine.rerank(
             query, passages, truncation=Truncation.RIGHT, lane=Lane.BULK, deadline=self._deadline()
         )
-        return time.perf_counter() - started, [float(logit) for logit in outcome.logits]
+        return _taken(cpu, started), [float(logit) for logit in outcome.logits]
 
     def _deadline(self) -> Deadline:
         return Deadline.after(_TIMEOUT_S, self._clock)
+
+
+def _taken(cpu: float, started: float) -> dict[str, Any]:
+    return {"seconds": time.perf_counter() - started, "cpu_s": time.process_time() - cpu}
 
 
 if __name__ == "__main__":

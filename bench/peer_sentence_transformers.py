@@ -26,21 +26,25 @@ def load(folder: str, reranker: bool, threads: int) -> dict[str, Any]:
 
 
 def embed(texts: list[str], batch: int, vectors: str = "") -> dict[str, Any]:
-    started = time.perf_counter()
+    cpu, started = time.process_time(), time.perf_counter()
     rows = _loaded["model"].encode(texts, batch_size=batch, show_progress_bar=False, convert_to_numpy=True)
-    seconds = time.perf_counter() - started
+    taken = _taken(cpu, started)
     if vectors:
         np.save(vectors, rows)
-    return {"seconds": seconds}
+    return taken
 
 
 def rerank(query: str, passages: list[str], batch: int) -> dict[str, Any]:
     pairs = [(query, passage) for passage in passages]
-    started = time.perf_counter()
+    cpu, started = time.process_time(), time.perf_counter()
     logits = _loaded["model"].predict(
         pairs, batch_size=batch, show_progress_bar=False, activation_fn=torch.nn.Identity()
     )
-    return {"seconds": time.perf_counter() - started, "logits": [float(logit) for logit in logits]}
+    return _taken(cpu, started) | {"logits": [float(logit) for logit in logits]}
+
+
+def _taken(cpu: float, started: float) -> dict[str, float]:
+    return {"seconds": time.perf_counter() - started, "cpu_s": time.process_time() - cpu}
 
 
 _HANDLERS = {"load": load, "embed": embed, "rerank": rerank}

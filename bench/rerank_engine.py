@@ -17,7 +17,7 @@ from bench import peers
 from bench.children import Child
 from bench.models import store_with
 from bench.peer_folder import make_peer_folder
-from bench.rounds import alternate, bars, load, ratio, spread, write
+from bench.rounds import Turns, alternate, bars, load, ratio, spread, write
 from services.inference.checkpoint import TOKENIZER_FILE
 from services.inference.tokenizer import TextTokenizer
 from services.launch.bench_texts import Span, texts_of
@@ -65,18 +65,15 @@ def measure(folder: Path, rounds: int, threads: int) -> dict[str, Any]:
 
         ask_own()
         ours, theirs = ask_own()["logits"], ask_peer()["logits"]
-        rates = alternate(
-            {
-                "pergamon": lambda: _PASSAGES / ask_own()["seconds"],
-                _PEER: lambda: _PASSAGES / ask_peer()["seconds"],
-            },
-            rounds,
-        )
+        turns = {"pergamon": Turns(ask_own, _PASSAGES), _PEER: Turns(ask_peer, _PASSAGES)}
+        rates = alternate({side: turn.rate for side, turn in turns.items()}, rounds)
     return {
         "passages": _PASSAGES,
         "tokens": _TOKENS,
         "passages_per_s": {side: spread(values) for side, values in rates.items()},
         "ratio": ratio(rates["pergamon"], rates[_PEER]),
+        "cpu_ms_a_passage": {side: spread(turn.cpu_ms) for side, turn in turns.items()},
+        "cpu_ratio": ratio(turns[_PEER].cpu_ms, turns["pergamon"].cpu_ms),
         "same_order_of_top_10": order(ours) == order(theirs),
         "order": {"pergamon": order(ours), _PEER: order(theirs)},
         "logit_difference_max": round(max(abs(a - b) for a, b in zip(ours, theirs, strict=True)), 4),

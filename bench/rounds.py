@@ -24,6 +24,21 @@ def alternate(sides: Mapping[str, Callable[[], float]], rounds: int) -> dict[str
     return taken
 
 
+class Turns:
+    """What asking a child again and again took: answers hold `seconds` and `cpu_s`."""
+
+    def __init__(self, ask: Callable[[], dict[str, Any]], amount: int) -> None:
+        self._ask = ask
+        self._amount = amount
+        self.cpu_ms: list[float] = []
+
+    def rate(self) -> float:
+        """Of the amount a second; what one of it costs the processor is kept in `cpu_ms`."""
+        answer = self._ask()
+        self.cpu_ms.append(answer["cpu_s"] / self._amount * 1000)
+        return self._amount / answer["seconds"]
+
+
 def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> dict[str, float]:
     """Of the medians; and the least and greatest of the ratios of each round, which is the spread."""
     by_round = [a / b for a, b in zip(numerator, denominator, strict=True)]
