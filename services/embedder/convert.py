@@ -228,6 +228,8 @@ def _sparse_out(rows: tuple[SparseVector, ...]) -> vectors_pb2.SparseMatrix:
 
 
 def _report_out(report: TextReport) -> pb.EmbedReport:
+    if report == (None, report.token_count, False, 0, 0):
+        return pb.EmbedReport(token_count=report.token_count)  # most of them; each field given costs time
     return pb.EmbedReport(
         error=item_error(report.error) if report.error else None,
         token_count=report.token_count,

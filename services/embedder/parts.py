@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -36,7 +36,7 @@ def model_part(outcome: EmbedOutcome, *, dimensions: int) -> Part:
     reports = [_report(item) for item in outcome.items]
     for row in _without_direction(dense, outcome.multi_vector):
         if reports[row].error is None:
-            reports[row] = replace(reports[row], error=_nothing_left(dimensions))
+            reports[row] = reports[row]._replace(error=_nothing_left(dimensions))
     spent = outcome.timing
     return Part(
         reports=tuple(reports),
@@ -87,12 +87,8 @@ def merged(parts: Sequence[Part]) -> Part:
 
 
 def _report(item: ItemReport) -> TextReport:
-    return TextReport(
-        error=item.error,
-        token_count=item.token_count,
-        truncated=item.truncated,
-        original_token_count=item.original_token_count if item.truncated else 0,
-    )
+    original = item.original_token_count if item.truncated else 0
+    return TextReport(item.error, item.token_count, item.truncated, original)
 
 
 def _of_one_text(reports: Sequence[TextReport]) -> TextReport:

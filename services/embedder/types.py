@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from services.common.errors import ServiceError
 from services.inference.types import FloatArray, InputType, Lane, SparseVector, Truncation
@@ -64,11 +65,11 @@ class EmbedCall:
     instruction: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextReport:
+class TextReport(NamedTuple):
     """What happened to one text. With an `error` it has no vectors.
 
-    `original_token_count`: tokens of a truncated text in full, 0 where they were not counted.
+    `original_token_count`: tokens of a truncated text in full, 0 where they were not counted. A tuple, as one is made
+    for every text of every call.
     """
 
     error: ServiceError | None = None
