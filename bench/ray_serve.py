@@ -1,12 +1,13 @@
 """The embedder under Ray Serve against the same embedder behind its own gRPC server, in one run, taking turns.
 
     python -m bench.ray_serve [--models all-minilm-l6-v2,multilingual-e5-small] [--ways proxy,direct,haproxy]
-                              [--rounds 3] [--seconds 4] [--out FILE]
+                              [--loads NAMES] [--rounds 3] [--seconds 4] [--out FILE]
 
-Ways into Ray Serve: `proxy` is Serve's own (the default), `direct` the replica's port (RAY_SERVE_ENABLE_DIRECT_INGRESS),
-`haproxy` HAProxy before that port (RAY_SERVE_ENABLE_HA_PROXY). All servers run all the time; each round asks one after
-another, first the plain server and in the next round last. Clients are this process, on the same cores; they send
-bytes made before and do not read the vectors, so that they cost little and the same for every server. Loads: bulk
+Ways into Ray Serve: `proxy` is Serve's own (the default), `direct` the port of the replica
+(RAY_SERVE_ENABLE_DIRECT_INGRESS), `haproxy` HAProxy before that port (RAY_SERVE_ENABLE_HA_PROXY). All servers run all
+the time; each round asks one after another, first the plain server and in the next round last. Clients are this
+process, on the same cores; they send bytes made before and do not read the vectors, so that they cost little and the
+same for every server. Loads: bulk
 calls of 32 texts from 4 clients, and 1 short text a call from 1, 8 and 32. Reported are medians over the rounds with
 their spread, the ratio to the plain server, and the CPU time that each part of a server took.
 """
@@ -190,11 +191,13 @@ async def check_same(targets: Sequence[Target], model: str) -> float:
     return min(float((rows[0] * other).sum(axis=1).min()) for other in rows[1:])
 
 
-async def run(targets: Sequence[Target], models: Sequence[str], rounds: int, seconds: float) -> list[dict[str, object]]:
+async def run(
+    targets: Sequence[Target], models: Sequence[str], loads: Sequence[Load], rounds: int, seconds: float
+) -> list[dict[str, object]]:
     table: list[dict[str, object]] = []
     for model in models:
         cosine = await check_same(targets, model)
-        for load in LOADS:
+        for load in loads:
             requests = load.requests(model)
             turns: dict[str, list[Measured]] = {target.way: [] for target in targets}
             for number in range(rounds):
@@ -226,6 +229,7 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="all-minilm-l6-v2,multilingual-e5-small")
     parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--loads", default=",".join(load.name for load in LOADS))
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--out", type=Path)
@@ -235,15 +239,17 @@ def _arguments() -> argparse.Namespace:
 def main() -> int:
     arguments = _arguments()
     models = arguments.models.split(",")
+    loads = [load for load in LOADS if load.name in arguments.loads.split(",")]
     with tempfile.TemporaryDirectory() as name, contextlib.ExitStack() as running:
         folder = Path(name)
-        settings = {"PERGAMON_EMBEDDING_MODELS": arguments.models, "PERGAMON_METRICS_PORT": "0", **write_keys(folder)}
+        settings = {"PERGAMON_EMBEDDING_MODELS": arguments.models, "PERGAMON_METRICS_PORT": "0",
+                    "PERGAMON_MAX_BACKLOG_S": "300", **write_keys(folder)}  # fmt: skip
         targets = [running.enter_context(plain_server(settings))]
         for way in arguments.ways.split(","):
             targets.append(running.enter_context(ray_server(way, settings, folder)))
-        rows = asyncio.run(run(targets, models, arguments.rounds, arguments.seconds))
+        rows = asyncio.run(run(targets, models, loads, arguments.rounds, arguments.seconds))
     report = {
-        "cores": os.cpu_count(), "machine": platform.processor() or platform.machine(), "python": platform.python_version(),
+        "cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version(),
         "versions": {name: version(name) for name in ("ray", "grpcio", "openvino")}, "rows": rows,
     }  # fmt: skip
     text = json.dumps(report, indent=1)
