@@ -86,7 +86,11 @@ def eval_retrieval(
 @click.pass_obj
 def eval_extract(options: Options, folder: Path, only: tuple[str, ...], as_json: bool) -> None:
     """Check the facts of hard files in FOLDER (files.jsonl) through the API. Ends with status 1 when one fails."""
-    files = [file for file in load_files(folder) if not only or any(part in file.name for part in only)]
+    try:
+        known = load_files(folder)
+    except (OSError, ValueError, KeyError) as error:
+        raise click.BadParameter(f"files.jsonl cannot be read: {error}", param_hint="FOLDER") from error
+    files = [file for file in known if not only or any(part in file.name for part in only)]
     results = with_client(options, lambda client: evaluate_files(client, files, progress=not as_json))
     failed = [fact for result in results for fact in result.failed]
     facts = sum(len(file.facts) for file in files)

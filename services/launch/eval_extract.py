@@ -9,7 +9,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -167,14 +167,15 @@ async def _followed(client: AsyncClient, job_id: str, on_cut: Callable[[], None]
     started = time.perf_counter()
     parse_seconds = 0.0
     job = job_pb2.Job()
-    async for job in client.watch_job(job_id, timeout_s=_JOB_TIMEOUT_S):
-        stages = {stage.stage: stage for stage in job.progress}
-        cut = not _AFTER_PARSE.isdisjoint(stages)
-        parse = stages.get("parse")
-        if not parse_seconds and (cut or (parse is not None and parse.done >= parse.total > 0)):
-            parse_seconds = time.perf_counter() - started
-        if cut:
-            on_cut()
+    async with aclosing(client.watch_job(job_id, timeout_s=_JOB_TIMEOUT_S)) as jobs:
+        async for job in jobs:
+            stages = {stage.stage: stage for stage in job.progress}
+            cut = not _AFTER_PARSE.isdisjoint(stages)
+            parse = stages.get("parse")
+            if not parse_seconds and (cut or (parse is not None and parse.done >= parse.total > 0)):
+                parse_seconds = time.perf_counter() - started
+            if cut:
+                on_cut()
     return job, parse_seconds or time.perf_counter() - started
 
 

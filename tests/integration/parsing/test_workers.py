@@ -34,7 +34,7 @@ async def test_task_when_it_dies_or_takes_too_much_then_fails_alone(pool: Worker
     assert await pool.run(tasks.pid, timeout_s=60) != first
 
 
-async def test_worker_when_it_keeps_memory_of_earlier_tasks_then_is_replaced_and_no_task_fails(pool: WorkerPool) -> None:
+async def test_worker_when_it_keeps_memory_of_earlier_tasks_then_is_replaced(pool: WorkerPool) -> None:
     seen = [await pool.run(tasks.keep_memory, 150, timeout_s=60) for _ in range(6)]
     assert len(set(seen)) > 1
     assert len(set(seen)) < len(seen)  # one that has room is used again

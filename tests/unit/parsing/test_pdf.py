@@ -153,3 +153,22 @@ def test_metadata_when_the_file_has_it_then_is_read(tmp_path: Path) -> None:
     assert (metadata.title, metadata.author, metadata.language) == ("On Foxes", "A. Vixen", "en")
     assert metadata.created_time is not None and metadata.created_time.isoformat() == "2024-01-02T02:04:05+00:00"
     assert replace(metadata).document_type == "pdf"
+
+
+def test_text_when_a_clip_hides_it_then_is_read_unless_outside_the_page_or_over_other_text(
+    parse: Parse, tmp_path: Path
+) -> None:
+    document = pymupdf.open()
+    page = document.new_page(width=595, height=842)
+    page.insert_text((60, 100), "The board met in spring and in autumn.", fontsize=11)
+    for y, hidden in ((400, "Riverside Water Works"), (101, "a photograph of boats"), (-30, "crop mark")):
+        page.insert_text((60, y), hidden, fontsize=11)
+        drawn = page.get_contents()[-1]
+        document.update_stream(drawn, b"q 500 10 20 20 re W n " + document.xref_stream(drawn) + b" Q")
+    path = tmp_path / "a.pdf"
+    document.save(str(path))
+    text = " ".join(block.text for block in parse(path))
+    assert "The board met in spring" in text
+    assert "Riverside Water Works" in text
+    assert "boats" not in text
+    assert "crop mark" not in text
