@@ -16,6 +16,8 @@ _PASSED_ON = frozenset(
     {
         Reason.MODEL_NOT_AVAILABLE,
         Reason.MODEL_INVALID,
+        Reason.MODEL_NOT_LOADED,
+        Reason.MODEL_LIMIT,
         Reason.WRONG_MODEL_KIND,
         Reason.INFERENCE_FAILED,
         Reason.EXTRA_NOT_INSTALLED,

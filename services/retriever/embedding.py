@@ -16,6 +16,8 @@ from services.retriever.types import EmbeddingNeed, QueryVectors
 _DENSE_FAILED = frozenset(
     {
         Reason.MODEL_NOT_AVAILABLE,
+        Reason.MODEL_NOT_LOADED,
+        Reason.MODEL_LIMIT,
         Reason.MODEL_INVALID,
         Reason.INFERENCE_FAILED,
         Reason.OVERLOADED,
