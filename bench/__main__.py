@@ -1,7 +1,8 @@
 """`make bench`: every measurement, one after another; JSON goes into bench/out. Some need evaluation data.
 
     python -m bench [NAME ...]      names: search, index, reliability, bm25, models, extraction,
-                                    embed_engine, embed_service, rerank_engine, host_cost, lanes, overload
+                                    embed_engine, embed_service, rerank_engine, host_cost, lanes, overload,
+                                    soak, ray_serve
 
 `search`, `index` and `reliability` make their own data and take minutes to an hour; `reliability` stops after 20.
 The second row is inference: those that compare with peers install them, once, into bench/.peers.
@@ -16,7 +17,7 @@ from pathlib import Path
 _BENCH = Path(__file__).resolve().parent
 _OUT = _BENCH / "out"
 #: Modules of this package that write NAME.json and NAME.png into bench/out themselves.
-_INFERENCE = ("embed_engine", "embed_service", "rerank_engine", "host_cost", "lanes", "overload")
+_INFERENCE = ("embed_engine", "embed_service", "rerank_engine", "host_cost", "lanes", "overload", "soak", "ray_serve")
 
 
 def evaluation_data() -> Path | None:

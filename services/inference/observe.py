@@ -1,5 +1,7 @@
 """From what a batcher tells about itself to the server's metrics."""
 
+import inspect
+import weakref
 from collections.abc import Callable
 from typing import get_args
 
@@ -67,7 +69,14 @@ class MetricsObserver:
         self._on_device_lost(self._model)
 
     def follow_backlog(self, seconds: Callable[[], float]) -> None:
-        self._backlog.set_function(seconds)
+        known = weakref.WeakMethod(seconds) if inspect.ismethod(seconds) else lambda: seconds
+
+        def now() -> float:
+            """Weak: a gauge that outlives the model must not keep its weights in memory."""
+            ask = known()
+            return ask() if ask is not None else 0.0
+
+        self._backlog.set_function(now)
 
 
 def device_lost(edge: Edge) -> Callable[[str], None]:
