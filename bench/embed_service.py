@@ -1,8 +1,8 @@
 """The embedder over gRPC: against our engine alone (bulk), and against infinity-emb (one short text a call).
 
-    python -m bench.embed_service [--rounds 5] [--calls 400] [--only engine|infinity]
+    python -m bench.embed_service [--rounds 5] [--calls 400] [--texts 256] [--only engine|infinity]
 
-Bulk: 256 texts of 20 to 300 words, in one call and as 8 calls of 32 sent together, against the same texts handed to
+Bulk: 256 texts of 20 to 300 words, in one call and as 8 calls sent together, against the same texts handed to
 the engine in a process of its own. One text a call: 1, 8 and 32 clients in closed loops; infinity runs with torch in
 bf16 on the CPU and speaks HTTP with JSON, ours is gRPC; all servers stay up, only one is called at a time, the client
 shares their cores.
@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from services.launch.bench_report import report_of
 from services.launch.bench_texts import Span, texts_of
 
 _MODEL, _PEER = "all-minilm-l6-v2", "infinity"
-_BULK_TEXTS, _BULK_CALL, _BULK_WORDS = 256, 32, Span(least=20, most=300)
+_BULK_CALLS, _BULK_WORDS = 8, Span(least=20, most=300)
 _SHORT_WORDS, _SHORT_TEXTS = Span(least=5, most=10), 64
 _CLIENTS = (1, 8, 32)
 _PEER_SETTINGS = {"HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
@@ -50,9 +51,9 @@ async def alternate(sides: Sides, rounds: int) -> dict[str, list[float]]:
     return taken
 
 
-async def against_engine(server: Running, rounds: int, threads: int) -> dict[str, Any]:
+async def against_engine(server: Running, amount: int, rounds: int, threads: int) -> dict[str, Any]:
     store = store_with(_MODEL, Path())
-    texts = texts_of(1, _BULK_TEXTS, _BULK_WORDS)
+    texts = texts_of(1, amount, _BULK_WORDS)
     calls = EmbedCalls(server.target, model=_MODEL)
     numbers = count()
     before = load()
@@ -64,26 +65,31 @@ async def against_engine(server: Running, rounds: int, threads: int) -> dict[str
             return [f"{number} {text}" for text in texts]
 
         async def alone() -> float:
-            return _BULK_TEXTS / (await asyncio.to_thread(engine.ask, "embed", texts=fresh()))["seconds"]
+            answer = await asyncio.to_thread(engine.ask, "embed", texts=fresh())
+            cpu_ms["engine"].append(answer["cpu_s"] / amount * 1000)
+            return amount / answer["seconds"]
 
-        async def one_call() -> float:
-            asked, started = fresh(), time.perf_counter()
-            await calls.embed(asked, bulk=True)
-            return _BULK_TEXTS / (time.perf_counter() - started)
+        async def served(side: str, parts: int) -> float:
+            asked, spent_s, started = fresh(), cpu_s(server.pid), time.perf_counter()
+            await asyncio.gather(*(calls.embed(asked[part::parts], bulk=True) for part in range(parts)))
+            rate = amount / (time.perf_counter() - started)
+            cpu_ms[side].append((cpu_s(server.pid) - spent_s) / amount * 1000)
+            return rate
 
-        async def several_calls() -> float:
-            asked = fresh()
-            parts = [asked[start : start + _BULK_CALL] for start in range(0, _BULK_TEXTS, _BULK_CALL)]
-            started = time.perf_counter()
-            await asyncio.gather(*(calls.embed(part, bulk=True) for part in parts))
-            return _BULK_TEXTS / (time.perf_counter() - started)
-
-        sides: Sides = {"engine": alone, "service, 1 call": one_call, "service, 8 calls": several_calls}
-        await alternate(sides, 2)
+        sides: Sides = {"engine": alone} | {
+            side: partial(served, side, parts)
+            for side, parts in (("service, 1 call", 1), ("service, 8 calls", _BULK_CALLS))
+        }
+        cpu_ms: dict[str, list[float]] = {side: [] for side in sides}
+        await alternate(sides, 1)
+        for warm_up in cpu_ms.values():
+            warm_up.clear()
         rates = await alternate(sides, rounds)
     await calls.aclose()
     return {
         "texts_per_s": {side: spread(values) for side, values in rates.items()},
+        "texts": amount,
+        "cpu_ms_a_text": {side: spread(values) for side, values in cpu_ms.items()},
         "ratio_one_call": ratio(rates["service, 1 call"], rates["engine"]),
         "ratio_eight_calls": ratio(rates["service, 8 calls"], rates["engine"]),
         "load_average": {"before": before, "after": load()},
@@ -169,7 +175,7 @@ async def bench(arguments: argparse.Namespace, stack: ExitStack) -> dict[str, An
     server = stack.enter_context(own_server("services.embedder", embedding_models=_MODEL, max_backlog_s="300"))
     report: dict[str, Any] = {"model": _MODEL, "threads_of_each_side": threads, "rounds": arguments.rounds}
     if arguments.only in ("", "engine"):
-        report["bulk"] = await against_engine(server, arguments.rounds, threads)
+        report["bulk"] = await against_engine(server, arguments.texts, arguments.rounds, threads)
     if arguments.only in ("", "infinity"):
         peer = start_peer(stack, folder)
         report["peer"] = peers.versions_of(_PEER) | {"engine": "torch bf16 on the CPU, HTTP with JSON"}
@@ -181,6 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--calls", type=int, default=400, help="of 8 and of 32 clients in a round")
+    parser.add_argument("--texts", type=int, default=256, help="of the bulk comparison")
     parser.add_argument("--only", choices=("", "engine", "infinity"), default="")
     arguments = parser.parse_args()
     with ExitStack() as stack:
