@@ -4,6 +4,7 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from copy import copy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,8 @@ _log = logs.get(__name__)
 
 _PROBE = "health"
 _PROBE_TIMEOUT_S = 3.0
+#: For so long a model that could not be loaded is not tried again because a call names it.
+_FAILED_FOR_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +85,7 @@ class ModelRegistry:
         self._changing = asyncio.Lock()
         self._changes: dict[tuple[str, str], asyncio.Task[None]] = {}
         self._uses = itertools.count(1)
+        self._failed: dict[str, tuple[float, ServiceError]] = {}
 
     async def start(self) -> None:
         """Fetch what is missing and load what is to be ready.
@@ -179,6 +183,8 @@ class ModelRegistry:
                     f"load it, or name one of {allowed}",
                     metadata={"model": card.name, "allowed": allowed},
                 )
+            if not keep:
+                self._raise_recent_failure(card)
             await self._once(("load", card.name), partial(self._load, card, keep=keep))
         model.used = next(self._uses)
         model.kept = model.kept or keep
@@ -189,6 +195,13 @@ class ModelRegistry:
             if card.name in self._loaded:
                 return
             await self._make_room_for(card)
+            engine = await self._new_engine(card)
+            self._loaded[card.name] = LoadedModel(engine, kept=keep or self._is_default(card))
+            self._loaded_cards |= dict.fromkeys((card.name, *card.aliases), card)
+        _log.info("model_loaded", model=card.name, device=engine.device)
+
+    async def _new_engine(self, card: ModelCard) -> InferenceEngine:
+        try:
             engine = await InferenceEngine.load(
                 card.name,
                 store=self._store,
@@ -196,9 +209,17 @@ class ModelRegistry:
                 clock=self._clock,
                 observer=self._observer_of(card.name),
             )
-            self._loaded[card.name] = LoadedModel(engine, kept=keep or self._is_default(card))
-            self._loaded_cards |= dict.fromkeys((card.name, *card.aliases), card)
-        _log.info("model_loaded", model=card.name, device=engine.device)
+        except ServiceError as error:
+            self._failed[card.name] = (self._clock.monotonic(), error)
+            raise
+        self._failed.pop(card.name, None)
+        return engine
+
+    def _raise_recent_failure(self, card: ModelCard) -> None:
+        """A trial takes seconds of the processor, and another model's place: too much for every call that names it."""
+        at, error = self._failed.get(card.name, (0.0, None))
+        if error is not None and self._clock.monotonic() - at < _FAILED_FOR_S:
+            raise copy(error).with_traceback(None)
 
     async def _unload(self, card: ModelCard) -> None:
         async with self._changing:

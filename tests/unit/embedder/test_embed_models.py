@@ -15,6 +15,7 @@ from pergamon.type.v1.model_pb2 import (
 )
 
 from services.common.auth import Authenticator
+from services.common.errors import ServiceError
 from tests.unit.embedder.servers import ALL, BROKEN, DENSE, MULTI_DIMENSIONS, SPARSE, Serving, serving
 
 
@@ -87,6 +88,19 @@ async def test_model_when_the_caller_is_no_admin_then_it_is_not_changed(models_d
 async def test_server_when_models_are_to_be_preloaded_then_they_are_before_it_is_ready(models_dir: Path) -> None:
     async with serving(models_dir, preload_models=f" everything, {SPARSE}") as embedder:
         assert await loaded(embedder) == {DENSE, ALL, SPARSE, "bm25"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [({"max_loaded_models": 1, "preload_models": ALL}, "MODEL_LIMIT"), ({"preload_models": BROKEN}, "MODEL_INVALID")],
+)
+async def test_server_when_what_is_to_be_preloaded_cannot_be_then_it_does_not_start(
+    models_dir: Path, settings: dict[str, object], reason: str
+) -> None:
+    with pytest.raises(ServiceError) as caught:
+        async with serving(models_dir, **settings):
+            raise AssertionError("it started")
+    assert caught.value.error_reason.name == reason
 
 
 async def test_server_when_it_may_hold_no_more_models_then_it_says_so(models_dir: Path) -> None:
