@@ -154,7 +154,8 @@ class EmbedderServiceServicer:
         """Unloads a model and gives its memory back; at once if it is not loaded. Calls that use it are finished first, within the
         time the server has to drain; what is not done by then ends with SHUTTING_DOWN. A later call that names the model loads
         it again where the server loads models on demand.
-        Errors: MODEL_NOT_FOUND, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model, `bm25`).
+        Errors: INVALID_REQUEST, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model,
+        `bm25`).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -74,7 +74,8 @@ class EmbedderServiceStub:
     """Unloads a model and gives its memory back; at once if it is not loaded. Calls that use it are finished first, within the
     time the server has to drain; what is not done by then ends with SHUTTING_DOWN. A later call that names the model loads
     it again where the server loads models on demand.
-    Errors: MODEL_NOT_FOUND, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model, `bm25`).
+    Errors: INVALID_REQUEST, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model,
+    `bm25`).
     """
 
 @_typing.type_check_only
@@ -123,7 +124,8 @@ class EmbedderServiceAsyncStub(EmbedderServiceStub):
     """Unloads a model and gives its memory back; at once if it is not loaded. Calls that use it are finished first, within the
     time the server has to drain; what is not done by then ends with SHUTTING_DOWN. A later call that names the model loads
     it again where the server loads models on demand.
-    Errors: MODEL_NOT_FOUND, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model, `bm25`).
+    Errors: INVALID_REQUEST, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model,
+    `bm25`).
     """
 
 class EmbedderServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -217,7 +219,8 @@ class EmbedderServiceServicer(metaclass=_abc_1.ABCMeta):
         """Unloads a model and gives its memory back; at once if it is not loaded. Calls that use it are finished first, within the
         time the server has to drain; what is not done by then ends with SHUTTING_DOWN. A later call that names the model loads
         it again where the server loads models on demand.
-        Errors: MODEL_NOT_FOUND, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model, `bm25`).
+        Errors: INVALID_REQUEST, MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND, MODEL_REQUIRED (the default model,
+        `bm25`).
         """
 
 def add_EmbedderServiceServicer_to_server(servicer: EmbedderServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
