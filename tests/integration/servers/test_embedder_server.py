@@ -5,12 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from pergamon.client import AsyncClient, DataType, Targets, as_numpy
+from pergamon.client import AsyncClient, DataType, Targets, as_numpy, sparse_rows
 
 from services.common.settings import default_models_dir
 from tests.helpers.servers import Server, settings_in
 
-MODEL, OTHER = "all-minilm-l6-v2", "bge-small-en-v1.5"
+MODEL, OTHER, TERMS = "all-minilm-l6-v2", "bge-small-en-v1.5", "splade-tiny"
 TEXTS = [
     "The Eiffel Tower in Paris was completed in 1889 and stands 330 meters tall.",
     "The tower of Paris was finished at the end of the 19th century.",
@@ -93,6 +93,23 @@ async def test_embed_when_dimensions_are_cut_then_rows_have_unit_length_and_the_
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-6)
     assert np.corrcoef(pairs(whole @ whole.T), pairs(found @ found.T))[0, 1] > 0.9
     assert len(reply.warnings) == 1  # its card claims none
+
+
+async def test_embed_when_dense_and_learned_sparse_are_asked_for_then_both_find_the_same_neighbour(
+    client: AsyncClient,
+) -> None:
+    await client.load_embedding_model(TERMS)
+    reply = await client.embed(TEXTS, sparse=True, sparse_model=TERMS)
+    terms = [dict(zip(indices, values, strict=True)) for indices, values in sparse_rows(reply.sparse)]
+    assert all(list(row) == sorted(row) and min(row.values()) > 0 for row in terms)
+
+    def shared(one: int, other: int) -> float:
+        return sum(value * terms[other].get(index, 0.0) for index, value in terms[one].items())
+
+    assert max(range(1, 8), key=lambda other: shared(0, other)) == 1
+    dense = as_numpy(reply.dense)
+    assert (dense[1:8] @ dense[0]).argmax() + 1 == 1
+    await client.unload_embedding_model(TERMS)
 
 
 async def test_model_when_it_is_unloaded_then_its_memory_comes_back_every_time(
