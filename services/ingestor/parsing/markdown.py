@@ -7,12 +7,13 @@ from pathlib import Path
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-from services.domain.blocks import Block, BlockKind
+from services.domain.blocks import Block, BlockKind, ParseWarning
 from services.ingestor.parsing.cleaning import clean, squeeze
 from services.ingestor.parsing.front_matter import split_front_matter
+from services.ingestor.parsing.markdown_limits import MAX_NESTING, why_too_hard
 from services.ingestor.parsing.metadata import short
 from services.ingestor.parsing.parser import ParseOptions, Reading
-from services.ingestor.parsing.plain import load
+from services.ingestor.parsing.plain import load, text_blocks
 from services.ingestor.parsing.tables import table_block
 
 _TAG = re.compile(r"<[^>]+>")
@@ -22,6 +23,10 @@ _COMMENT = re.compile(r"<!--.*?-->", re.S)
 def read_markdown(path: Path, options: ParseOptions) -> Reading:
     decoded, warnings = load(path, options)
     metadata, body = split_front_matter(clean(decoded.text))
+    why = why_too_hard(body)
+    if why:
+        warning = ParseWarning(code="READ_AS_TEXT", message=f"the Markdown was read as plain text: {why}")
+        return Reading(blocks=text_blocks(body), metadata=metadata, warnings=(*warnings, warning))
     blocks = tuple(markdown_blocks(body))
     if not metadata.title:
         first = next((block for block in blocks if block.kind is BlockKind.HEADING and block.level == 1), None)
@@ -31,7 +36,7 @@ def read_markdown(path: Path, options: ParseOptions) -> Reading:
 
 def markdown_blocks(text: str) -> list[Block]:
     """The blocks of a Markdown text without front matter (CommonMark, with tables and strike-through)."""
-    parser = MarkdownIt("commonmark", {"html": True, "maxNesting": 60}).enable(["table", "strikethrough"])
+    parser = MarkdownIt("commonmark", {"html": True, "maxNesting": MAX_NESTING}).enable(["table", "strikethrough"])
     return _Walk(parser.parse(text)).blocks()
 
 

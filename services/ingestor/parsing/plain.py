@@ -16,8 +16,12 @@ _BULLET = re.compile(r"\s*(?:[-*+•‣◦▪–]|\(?\d{1,3}[.)]|\(?[a-zA-Z][.)]
 def read_text(path: Path, options: ParseOptions) -> Reading:
     """Paragraphs are what stands between empty lines; a paragraph of bullets is a list."""
     decoded, warnings = load(path, options)
-    blocks = tuple(_block(part) for part in re.split(r"\n[^\S\n]*\n\s*?(?=[^\n])", clean(decoded.text)) if part.strip())
-    return Reading(blocks=blocks, metadata=DocumentMetadata(), warnings=warnings)
+    return Reading(blocks=text_blocks(clean(decoded.text)), metadata=DocumentMetadata(), warnings=warnings)
+
+
+def text_blocks(text: str) -> tuple[Block, ...]:
+    """Paragraphs and lists of a cleaned text."""
+    return tuple(_block(part) for part in re.split(r"\n[^\S\n]*\n\s*?(?=[^\n])", text) if part.strip())
 
 
 def read_code(path: Path, options: ParseOptions) -> Reading:
