@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -283,28 +283,3 @@ def limits_for(settings: InferenceSettings, *, device: str) -> BatcherLimits:
         max_queued_items=settings.max_queued_items,
         close_timeout_seconds=settings.close_timeout_seconds,
     )
-
-
-class LazyEngine:
-    """Loads an engine at its first use; concurrent first uses wait for one load, a failed load is tried again."""
-
-    def __init__(self, load: Callable[[], Awaitable[InferenceEngine]]) -> None:
-        self._load = load
-        self._engine: InferenceEngine | None = None
-        self._lock = asyncio.Lock()
-
-    @property
-    def loaded(self) -> InferenceEngine | None:
-        return self._engine
-
-    async def get(self) -> InferenceEngine:
-        if self._engine is None:
-            async with self._lock:
-                if self._engine is None:
-                    self._engine = await self._load()
-        return self._engine
-
-    async def aclose(self) -> None:
-        async with self._lock:
-            if self._engine is not None:
-                await self._engine.aclose()

@@ -10,7 +10,7 @@ import pytest
 from services.common.clock import Deadline, FakeClock
 from services.inference.batcher import Batcher, BatcherLimits
 from services.inference.cards import ModelCard, ModelKind
-from services.inference.engine import InferenceEngine, LazyEngine
+from services.inference.engine import InferenceEngine
 from services.inference.errors import (
     DeadlineUnreachable,
     EmptyInput,
@@ -139,25 +139,6 @@ async def test_load_when_the_model_is_not_here_then_model_not_available(tmp_path
         await InferenceEngine.load(
             "all-minilm-l6-v2", store=ModelStore(tmp_path), settings=InferenceSettings(models_dir=tmp_path), clock=CLOCK
         )
-
-
-async def test_lazy_engine_when_first_used_by_many_then_loads_once_and_a_failure_is_not_kept(tmp_path: Path):
-    loads: list[str] = []
-
-    async def load() -> InferenceEngine:
-        loads.append("x")
-        if len(loads) == 1:
-            raise ModelNotAvailable("not yet")
-        return await _load(tmp_path, card())
-
-    lazy = LazyEngine(load)
-    with pytest.raises(ModelNotAvailable):
-        await lazy.get()
-    first, second = await asyncio.gather(lazy.get(), lazy.get())
-    assert first is second
-    assert len(loads) == 2
-    await lazy.aclose()
-    assert not first.healthy
 
 
 async def test_embed_when_the_deadline_is_hopeless_then_refuses_before_it_tokenises():
