@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 
 from services.inference.backends.packing import Packed
 from services.inference.backends.rows import unit_rows
-from services.inference.cards import ModelCard
+from services.inference.cards import ModelCard, ModelKind, Pooling
 from services.inference.checkpoint import TOKENIZER_FILE, EncoderConfig, Weights
 from services.inference.errors import ModelInvalid
 from services.inference.types import FloatArray, IntArray, Output, SparseVector
@@ -73,6 +73,11 @@ class TokenHeads:
         return tuple(
             SparseVector(indices=ids[start:end], values=weights[start:end]) for start, end in pairwise(ends.tolist())
         )
+
+
+def reads_first_only(card: ModelCard) -> bool:
+    """Whether of the last layer only the first tokens matter, so that nothing else need be computed there."""
+    return card.kind is ModelKind.RERANKER or (card.pooling is Pooling.CLS and not card.extra_outputs)
 
 
 def scored_tokens(packed: Packed) -> IntArray:

@@ -10,6 +10,7 @@ import openvino as ov
 
 from services.inference.backend import OutOfMemory
 from services.inference.backends.classifier import ClassifierHead
+from services.inference.backends.cores import usable_cores
 from services.inference.backends.heads import TokenHeads, matrices, scored_tokens
 from services.inference.backends.openvino_graph import build_model
 from services.inference.backends.packing import Packed
@@ -45,7 +46,10 @@ class OpenVinoBackend:
     def load(
         cls, folder: Path, card: ModelCard, *, precision: Literal["auto", "bf16", "f32"] = "auto", threads: int = 0
     ) -> "OpenVinoBackend":
-        """Build and compile the model in `folder`. Raises `ModelInvalid` where its tensors do not fit its config."""
+        """Build and compile the model in `folder`. Raises `ModelInvalid` where its tensors do not fit its config.
+
+        `threads` 0 takes every core that this process may use.
+        """
         config = EncoderConfig.of(read_config(folder), card.name)
         core = ov.Core()
         native_bf16 = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
@@ -57,9 +61,8 @@ class OpenVinoBackend:
             # Pinned threads fight with the other processes of a small machine for the same cores.
             "ENABLE_CPU_PINNING": "NO",
             "CPU_RUNTIME_CACHE_CAPACITY": _KEPT_SHAPES,
+            "INFERENCE_NUM_THREADS": str(threads or usable_cores()),
         }
-        if threads:
-            options["INFERENCE_NUM_THREADS"] = str(threads)
         weights = Weights(folder)
         classifier = ClassifierHead.of(weights, config.hidden) if card.kind is ModelKind.RERANKER else None
         heads = TokenHeads.of(folder, card, config, weights)

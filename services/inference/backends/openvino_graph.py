@@ -14,7 +14,7 @@ import numpy.typing as npt
 import openvino as ov
 from openvino import opset15 as ops
 
-from services.inference.backends.heads import Linear, TokenHeads
+from services.inference.backends.heads import Linear, TokenHeads, reads_first_only
 from services.inference.cards import ModelCard, ModelKind, Pooling
 from services.inference.checkpoint import EncoderConfig, Weights
 from services.inference.errors import ModelInvalid
@@ -49,6 +49,7 @@ class _Builder:
         self._mask = ops.parameter([-1, -1], np.int32, name="mask")
         self._type_ids = ops.parameter([-1, -1], np.int32, name="type_ids")
         self._mask_f32 = ops.convert(self._mask, "f32")
+        self._first_only = reads_first_only(card)
 
     def build(self, heads: TokenHeads) -> ov.Model:
         hidden = self._encoder()
@@ -75,8 +76,10 @@ class _Builder:
         # A key that is padding gets the most negative bias that survives bf16, so that softmax gives it zero.
         bias = ops.unsqueeze(ops.multiply(ops.subtract(_scalar(1.0), self._mask_f32), _scalar(-30000.0)), _axes(1, 2))
         hidden = self._embeddings()
+        last = self._config.layers - 1
         for layer in range(self._config.layers):
-            hidden = self._layer(hidden, bias, f"encoder.layer.{layer}")
+            asking = self._first_of(hidden) if layer == last and self._first_only else hidden
+            hidden = self._layer(asking, hidden, bias, f"encoder.layer.{layer}")
         return hidden
 
     def _embeddings(self) -> Node:
@@ -96,16 +99,17 @@ class _Builder:
     def _lookup(self, name: str, rows: int, indices: Node) -> Node:
         return _gather(self._weights.get(name, (rows, self._config.hidden)), indices)
 
-    def _layer(self, hidden: Node, bias: Node, at: str) -> Node:
+    def _layer(self, asking: Node, hidden: Node, bias: Node, at: str) -> Node:
+        """The next states of the tokens `asking`, all of `hidden` or the first of each text, which look at all."""
         size, heads = self._config.hidden, self._config.heads
         query, key, value = (
-            self._split_heads(self._dense(hidden, f"{at}.attention.self.{part}", size, size))
-            for part in ("query", "key", "value")
+            self._split_heads(self._dense(tokens, f"{at}.attention.self.{part}", size, size))
+            for part, tokens in (("query", asking), ("key", hidden), ("value", hidden))
         )
         attended = ops.scaled_dot_product_attention(query, key, value, bias)
         merged = ops.reshape(ops.transpose(attended, _axes(0, 2, 1, 3)), _axes(0, 0, heads * (size // heads)), True)
         attention = self._dense(merged, f"{at}.attention.output.dense", size, size)
-        hidden = self._layer_norm(ops.add(attention, hidden), f"{at}.attention.output.LayerNorm")
+        hidden = self._layer_norm(ops.add(attention, asking), f"{at}.attention.output.LayerNorm")
         wide = self._weights.rows(f"{at}.intermediate.dense.weight", size).shape[0]
         inner = self._activate(self._dense(hidden, f"{at}.intermediate.dense", wide, size))
         outer = self._dense(inner, f"{at}.output.dense", size, wide)
@@ -156,6 +160,10 @@ class _Builder:
 
     def _first(self, hidden: Node) -> Node:
         return ops.gather(hidden, _integer(0), _integer(1))
+
+    def _first_of(self, hidden: Node) -> Node:
+        """As `_first`, but still with an axis of tokens."""
+        return ops.gather(hidden, _axes(0), _integer(1))
 
     def _dense(self, tensor: Node, at: str, rows: int, columns: int) -> Node:
         matrix = _constant(self._weights.get(f"{at}.weight", (rows, columns)))

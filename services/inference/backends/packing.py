@@ -2,10 +2,20 @@
 
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
 from services.inference.types import IntArray, TokenBatch
+
+
+class Run(NamedTuple):
+    """Neighbouring texts of `length` tokens each."""
+
+    first_token: int
+    first_text: int
+    texts: int
+    length: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -38,12 +48,12 @@ class Packed:
         """How far each token is from the beginning of its text: int32 [tokens], from 0."""
         return np.arange(len(self.ids), dtype=np.int32) - np.repeat(self.bounds[:-1], self.lengths)
 
-    def runs(self) -> list[tuple[int, int, int]]:
-        """Neighbouring texts of equal length together: (first token, texts, tokens a text); empty texts left out."""
+    def runs(self) -> list[Run]:
+        """All texts, neighbours of equal length together; empty texts are left out."""
         lengths = self.lengths
         edges = np.flatnonzero(np.diff(lengths, prepend=-1, append=-1))
         return [
-            (int(self.bounds[start]), end - start, int(lengths[start]))
+            Run(first_token=int(self.bounds[start]), first_text=start, texts=end - start, length=int(lengths[start]))
             for start, end in pairwise(edges.tolist())
             if lengths[start]
         ]

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from services.inference.backend import OutOfMemory
+from services.inference.backends.cores import usable_cores
 from services.inference.backends.torch_encoder import PACKED_ARCHITECTURES
 from services.inference.backends.torch_models import TorchModel, load_model
 from services.inference.cards import ModelCard
@@ -47,8 +48,8 @@ class TorchBackend:
         `packed` off runs BERT and XLM-RoBERTa through transformers too. Raises `ModelInvalid`.
         """
         chosen = torch.device(("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device)
-        if threads and chosen.type == "cpu":
-            torch.set_num_threads(threads)
+        if chosen.type == "cpu":
+            torch.set_num_threads(threads or usable_cores())
         own = packed and card.architecture in PACKED_ARCHITECTURES
         used = resolved(precision, chosen)
         with _current(chosen), torch.inference_mode():

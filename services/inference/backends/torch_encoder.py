@@ -15,6 +15,7 @@ import numpy.typing as npt
 import torch
 from torch.nn import functional
 
+from services.inference.backends.packing import Run
 from services.inference.checkpoint import EncoderConfig, Weights
 from services.inference.errors import ModelInvalid
 
@@ -33,15 +34,14 @@ _FLASH_CAPABILITY, _FLASH_HEAD_MAX, _FLASH_HEAD_STEP = (8, 0), 256, 8
 class Texts:
     """A batch on the device: `ids`, `positions` and `type_ids` int32 [tokens], text i is `bounds[i]:bounds[i + 1]`.
 
-    On the host: `runs` are neighbouring texts of equal length (first token, texts, tokens a text), `longest` is the
-    most tokens a text has.
+    On the host: `runs` are neighbouring texts of equal length, `longest` is the most tokens a text has.
     """
 
     ids: Tensor
     positions: Tensor
     type_ids: Tensor
     bounds: Tensor
-    runs: list[tuple[int, int, int]]
+    runs: list[Run]
     longest: int
 
 
@@ -99,9 +99,13 @@ class _Layer:
 
 
 class PackedEncoder:
-    """From `Texts` to the last hidden states [tokens, hidden]."""
+    """From `Texts` to the last hidden states [tokens, hidden], or, `first_only`, to those of first tokens [n, hidden].
 
-    def __init__(self, tensors: Tensors) -> None:
+    Then nothing else of the last layer is computed but what the first tokens look at.
+    """
+
+    def __init__(self, tensors: Tensors, *, first_only: bool) -> None:
+        self.first_only = first_only
         config, weights = tensors.config, tensors.weights
         if config.activation not in _ACTIVATIONS:
             raise ModelInvalid(f"activation {config.activation!r} is none of {', '.join(sorted(_ACTIVATIONS))}")
@@ -124,14 +128,17 @@ class PackedEncoder:
         hidden = functional.embedding(texts.ids, self._words) + functional.embedding(texts.positions, self._places)
         types = texts.type_ids if self._types.shape[0] > 1 else torch.zeros_like(texts.type_ids)
         hidden = self._norm(hidden + functional.embedding(types, self._types))
-        for layer in self._layers:
-            hidden = self._apply(layer, hidden, texts)
-        return hidden
+        for layer in self._layers[:-1]:
+            hidden = self._apply(layer, hidden, texts, first_only=False)
+        return self._apply(self._layers[-1], hidden, texts, first_only=self.first_only)
 
-    def _apply(self, layer: _Layer, hidden: Tensor, texts: Texts) -> Tensor:
-        tokens, size = hidden.shape
-        query, key, value = layer.joined(hidden).view(tokens, 3, self._heads, size // self._heads).unbind(1)
-        attended = self._attend(query, key, value, texts).reshape(tokens, size)
+    def _apply(self, layer: _Layer, hidden: Tensor, texts: Texts, *, first_only: bool) -> Tensor:
+        size = hidden.shape[1]
+        query, key, value = layer.joined(hidden).view(-1, 3, self._heads, size // self._heads).unbind(1)
+        if first_only:
+            first = texts.bounds[:-1]
+            query, hidden = query[first], hidden[first]
+        attended = self._attend(query, key, value, texts).reshape(-1, size)
         hidden = layer.attention_norm(layer.attention_out(attended) + hidden)
         return layer.norm(layer.outer(self._activate(layer.inner(hidden))) + hidden)
 
@@ -150,7 +157,7 @@ def _layer(tensors: Tensors, at: str) -> _Layer:
     )
 
 
-#: (query, key, value [tokens, heads, size], texts) -> [tokens, heads, size]
+#: (query [tokens or texts, heads, size], key, value [tokens, heads, size], texts) -> as query
 _Attention: TypeAlias = Callable[[Tensor, Tensor, Tensor, Texts], Tensor]
 
 
@@ -169,7 +176,10 @@ def _attention_for(example: Tensor, head_size: int) -> _Attention:
 def _flash(query: Tensor, key: Tensor, value: Tensor, texts: Texts) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
-    attended = varlen_attn(query, key, value, texts.bounds, texts.bounds, texts.longest, texts.longest)
+    bounds, longest = texts.bounds, texts.longest
+    if query.shape[0] != key.shape[0]:  # one query a text; of texts of one token each both are the same
+        bounds, longest = torch.arange(len(texts.bounds), dtype=torch.int32, device=query.device), 1
+    attended = varlen_attn(query, key, value, bounds, texts.bounds, longest, texts.longest)
     assert isinstance(attended, torch.Tensor)
     return attended
 
@@ -177,9 +187,14 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, texts: Texts) -> Tensor:
 def _by_runs(query: Tensor, key: Tensor, value: Tensor, texts: Texts) -> Tensor:
     """Neighbours of equal length in one call: the batcher sorts by length, so that they are few."""
     out = torch.empty_like(query, memory_format=torch.contiguous_format)
-    for first, count, length in texts.runs:
-        rows = slice(first, first + count * length)
-        split = [each[rows].unflatten(0, (count, length)).transpose(1, 2) for each in (query, key, value)]
+    first_only = query.shape[0] != key.shape[0]
+    for run in texts.runs:
+        rows = slice(run.first_token, run.first_token + run.texts * run.length)
+        asking = slice(run.first_text, run.first_text + run.texts) if first_only else rows
+        split = [
+            each[part].unflatten(0, (run.texts, -1)).transpose(1, 2)
+            for each, part in ((query, asking), (key, rows), (value, rows))
+        ]
         attended = functional.scaled_dot_product_attention(split[0], split[1], split[2])
-        out[rows] = attended.transpose(1, 2).flatten(0, 1)
+        out[asking] = attended.transpose(1, 2).flatten(0, 1)
     return out

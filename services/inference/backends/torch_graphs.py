@@ -8,13 +8,21 @@ sizes: the missing tokens become a text of their own behind the others, which no
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 import torch
 
 from services.inference.backends.torch_encoder import Tensor, Texts
 
-Encode: TypeAlias = Callable[[Texts], Tensor]
+
+class Encode(Protocol):
+    """`first_only`: there is a row a text, else one a token."""
+
+    first_only: bool
+
+    def __call__(self, texts: Texts, /) -> Tensor: ...
+
+
 #: Replays what was recorded over the inputs that it was recorded with.
 Replay: TypeAlias = Callable[[], Tensor]
 Record: TypeAlias = Callable[[Encode, Texts], Replay]
@@ -38,6 +46,7 @@ class SmallBatches:
     """
 
     def __init__(self, encode: Encode, record: Record) -> None:
+        self.first_only = encode.first_only
         self._encode = encode
         self._record = record
         self._kept: dict[int, _Recorded] = {}
@@ -53,7 +62,7 @@ class SmallBatches:
             _fill(inputs, texts)
             recorded = self._kept[size] = _Recorded(inputs, self._record(self._encode, inputs))
         _fill(recorded.inputs, texts)
-        return recorded.replay()[:tokens]
+        return recorded.replay()[: count if self._encode.first_only else tokens]
 
     def forget(self) -> None:
         """Drop all recordings and the memory that they hold."""

@@ -11,7 +11,7 @@ from torch.nn import functional
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
 
 from services.inference.backends.classifier import ClassifierHead
-from services.inference.backends.heads import Linear, TokenHeads, matrices, scored_tokens
+from services.inference.backends.heads import Linear, TokenHeads, matrices, reads_first_only, scored_tokens
 from services.inference.backends.packing import Packed
 from services.inference.backends.rows import sparse_rows, unit_rows
 from services.inference.backends.torch_encoder import Dense, Norm, PackedEncoder, Tensor, Tensors, Texts
@@ -57,11 +57,12 @@ class PackedModel:
 
     def __init__(self, folder: Path, card: ModelCard, place: _Place) -> None:
         self._card = card
+        self._first_only = reads_first_only(card)
         self._uploader = place.uploader
         weights = Weights(folder)
         config = self._config = EncoderConfig.of_folder(folder, card.name)
         tensors = Tensors(weights, config, place.device, place.dtype)
-        encoder = PackedEncoder(tensors)
+        encoder = PackedEncoder(tensors, first_only=self._first_only)
         self._small = SmallBatches(encoder, record_on_cuda) if place.device.type == "cuda" else None
         self._encode: Encode = self._small or encoder
         self._classifier = ClassifierHead.of(weights, config.hidden) if card.kind is ModelKind.RERANKER else None
@@ -72,13 +73,13 @@ class PackedModel:
         packed = Packed.of(batch)
         texts = self._uploader.texts(packed, self._config)
         hidden = self._encode(texts)
-        first = texts.bounds[:-1]
         match self._card.kind:
             case ModelKind.DENSE:
-                return self._heads.outputs(batch, packed, hidden, _pooled(self._card, hidden, texts.bounds))
+                pooled = hidden if self._first_only else _pooled(self._card, hidden, texts.bounds)
+                return self._heads.outputs(batch, packed, hidden, pooled)
             case ModelKind.RERANKER:
                 assert self._classifier is not None
-                return BatchOutput(logits=self._classifier.logits(array(hidden[first])))
+                return BatchOutput(logits=self._classifier.logits(array(hidden)))
             case ModelKind.SPARSE:
                 assert self._terms is not None
                 return BatchOutput(sparse=sparse_rows(array(self._terms(hidden, texts))))

@@ -9,7 +9,7 @@ import pytest
 from tokenizers import Tokenizer, models, processors
 
 from services.inference.backends.heads import TokenHeads, matrices, scored_tokens, special_ids
-from services.inference.backends.packing import Packed
+from services.inference.backends.packing import Packed, Run
 from services.inference.checkpoint import EncoderConfig
 from services.inference.types import Encoded, Output
 from services.inference.worker import pad
@@ -51,7 +51,7 @@ def test_matrices_when_split_then_each_text_has_its_tokens_but_the_first():
 
 def test_packed_when_texts_have_many_lengths_then_neighbours_of_equal_length_are_one_run():
     packed = _packed(*(of_length(n) for n in (4, 4, 3, 5, 5, 5)))
-    assert packed.runs() == [(0, 2, 4), (8, 1, 3), (11, 3, 5)]
+    assert packed.runs() == [Run(0, 0, 2, 4), Run(8, 2, 1, 3), Run(11, 3, 3, 5)]
     assert packed.offsets.tolist() == [*range(4), *range(4), *range(3), *range(5), *range(5), *range(5)]
 
 
@@ -76,9 +76,10 @@ def test_special_ids_when_the_unknown_token_is_given_by_its_name_then_its_id_is_
 
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="the torch extra is not installed")
+@pytest.mark.parametrize("first_only", [False, True])
 @pytest.mark.parametrize("lengths", [(5,), (3, 3, 9), (40, 20, 4), (2,) * 16])
 def test_small_batches_when_filled_up_to_a_recorded_size_then_the_texts_come_out_as_without(
-    lengths: tuple[int, ...], tmp_path: Path
+    lengths: tuple[int, ...], first_only: bool, tmp_path: Path
 ):
     """As on a GPU, but that the recording is replayed by running the encoder again over the recorded inputs."""
     from dataclasses import replace
@@ -93,7 +94,7 @@ def test_small_batches_when_filled_up_to_a_recorded_size_then_the_texts_come_out
     write_tiny_model(tmp_path, card())
     config = EncoderConfig.of_folder(tmp_path, "tiny")
     cpu = torch.device("cpu")
-    encoder = PackedEncoder(Tensors(Weights(tmp_path), config, cpu, torch.float32))
+    encoder = PackedEncoder(Tensors(Weights(tmp_path), config, cpu, torch.float32), first_only=first_only)
     recorded: list[int] = []
 
     def record(encode: Encode, inputs: Texts) -> Replay:
@@ -102,7 +103,7 @@ def test_small_batches_when_filled_up_to_a_recorded_size_then_the_texts_come_out
         def replay() -> torch.Tensor:
             widths = np.diff(inputs.bounds.numpy()).tolist()
             starts = inputs.bounds.tolist()
-            runs = [(start, 1, width) for start, width in zip(starts, widths, strict=False) if width]
+            runs = [Run(starts[i], i, 1, width) for i, width in enumerate(widths) if width]
             return encode(replace(inputs, runs=runs))
 
         return replay
