@@ -34,7 +34,7 @@ def model_part(outcome: EmbedOutcome, *, dimensions: int) -> Part:
     if dense is not None and dimensions:
         dense = cut(dense, dimensions)
     reports = [_report(item) for item in outcome.items]
-    for row in _without_direction(dense, outcome.multi_vector):
+    for row in _without_direction(dense if dimensions else None, outcome.multi_vector):
         if reports[row].error is None:
             reports[row] = reports[row]._replace(error=_nothing_left(dimensions))
     spent = outcome.timing
@@ -110,7 +110,7 @@ def _timing(parts: Sequence[Part]) -> Timing:
 
 
 def _without_direction(dense: FloatArray | None, multi_vector: tuple[FloatArray, ...] | None) -> set[int]:
-    """Rows that would be a zero vector, or a multi-vector with one or without any."""
+    """Rows that would be a zero vector once they are cut, or a multi-vector with one or without any."""
     rows: set[int] = set()
     if dense is not None:
         rows.update(np.flatnonzero(~dense.any(axis=1)).tolist())
