@@ -53,7 +53,7 @@ class FileResult:
     """What came of one file; `outcome` is DONE or the reason of its error.
 
     `parse_seconds`: from the accepted upload until the job told that the document was read, or nothing was left to
-    read; jobs tell at most every 0.3 s. `seconds`: until it could be searched, too.
+    read; jobs tell at most every 0.3 s. `seconds`: from the start of the upload until it could be searched.
     """
 
     file: HardFile
@@ -108,7 +108,6 @@ async def evaluate_files(client: AsyncClient, files: Sequence[HardFile], *, prog
 
 
 async def _check(client: AsyncClient, kb_id: str, file: HardFile, turn: asyncio.Semaphore) -> FileResult:
-    started = time.perf_counter()
     facts = [(line, parse_fact(line)) for line in file.facts]
     locked = _Read()
     if any(fact.kind is FactKind.LOCKED for _, fact in facts):
@@ -124,24 +123,26 @@ async def _check(client: AsyncClient, kb_id: str, file: HardFile, turn: asyncio.
         file=file,
         outcome=read.error or "DONE",
         parse_seconds=read.parse_seconds,
-        seconds=time.perf_counter() - started,
+        seconds=read.seconds,
         failed=failed,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """The blocks of a file, or the reason why there are none."""
+    """The blocks of a file, or the reason why there are none; the seconds as in FileResult."""
 
     blocks: tuple[Block, ...] = ()
     error: str = ""
     parse_seconds: float = 0.0
+    seconds: float = 0.0
 
 
 async def _read(
     client: AsyncClient, kb_id: str, file: HardFile, turn: asyncio.Semaphore, *, name: str, password: str
 ) -> _Read:
     await turn.acquire()
+    started = time.perf_counter()
     with ExitStack() as reading:
         reading.callback(turn.release)
         try:
@@ -153,13 +154,14 @@ async def _read(
                 on_duplicate=document_pb2.DUPLICATE_POLICY_ALLOW,
             )
         except PergamonError as error:
-            return _Read(error=error.reason or error.code.name)
+            return _Read(error=error.reason or error.code.name, seconds=time.perf_counter() - started)
         job, parse_seconds = await _followed(client, upload.job_id, reading.close)
+    seconds = time.perf_counter() - started
     if job.state != job_pb2.JOB_STATE_DONE:
         error = job.failure.reason or job_pb2.JobState.Name(job.state)
-        return _Read(error=error, parse_seconds=parse_seconds)
+        return _Read(error=error, parse_seconds=parse_seconds, seconds=seconds)
     blocks = tuple([_block(block) async for block in client.list_blocks(upload.document.id)])
-    return _Read(blocks=blocks, parse_seconds=parse_seconds)
+    return _Read(blocks=blocks, parse_seconds=parse_seconds, seconds=seconds)
 
 
 async def _followed(client: AsyncClient, job_id: str, on_cut: Callable[[], None]) -> tuple[job_pb2.Job, float]:
