@@ -25,8 +25,6 @@ from bench.models import store_with
 from bench.rounds import load, spread, write
 from bench.servers import own_server
 from services.common.main import run
-from services.common.metrics import Metrics
-from services.embedder import app as embedder_app
 from services.embedder.settings import EmbedderSettings
 from services.embedder.standalone import opened
 from services.inference.observe import MetricsObserver
@@ -40,22 +38,18 @@ _BULK_CLIENTS, _BULK_TEXTS, _DRAWN, _SHARE = 8, 32, 512, 0.05
 _PASSES_FILE = "BENCH_PASSES_FILE"
 
 
-class _PassesTold(MetricsObserver):
-    """Also writes every pass to a file: when it ended (monotonic), lane, seconds, items, tokens."""
-
-    def __init__(self, metrics: Metrics, model: str) -> None:
-        super().__init__(metrics, model)
-        self._file = Path(os.environ[_PASSES_FILE]).open("a", buffering=1, encoding="utf-8")  # noqa: SIM115 - till the end
-
-    def pass_ended(self, report: PassReport) -> None:
-        super().pass_ended(report)
-        row = (time.monotonic(), report.lane.value, report.seconds, report.items, report.padded_tokens)
-        self._file.write(json.dumps(row) + "\n")
-
-
 def serve() -> int:
-    embedder_app.MetricsObserver = _PassesTold  # type: ignore[misc]
-    return run(EmbedderSettings, opened)
+    """Our embedder, which also writes every pass to a file: when it ended (monotonic), lane, seconds, texts."""
+    told = MetricsObserver.pass_ended
+    with Path(os.environ[_PASSES_FILE]).open("a", buffering=1, encoding="utf-8") as file:
+
+        def pass_ended(self: MetricsObserver, report: PassReport) -> None:
+            told(self, report)
+            row = (time.monotonic(), report.lane.value, report.seconds, report.items, report.padded_tokens)
+            file.write(json.dumps(row) + "\n")
+
+        MetricsObserver.pass_ended = pass_ended  # type: ignore[method-assign]
+        return run(EmbedderSettings, opened)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
