@@ -20,6 +20,11 @@ CARD_FILE = "card.json"
 
 #: Prefixes that a model with a head puts before the names of its encoder.
 _ENCODER_PREFIXES = ("bert.", "roberta.")
+#: Architectures whose positions begin behind the id of padding; those of all others begin at 0.
+_POSITIONS_AFTER_PADDING = frozenset(
+    {"roberta", "xlm-roberta", "xlm-roberta-xl", "roberta-prelayernorm", "camembert", "mpnet", "longformer", "ibert",
+     "data2vec-text", "xmod"}
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,14 +50,16 @@ class EncoderConfig:
             pad_id = int(config.get("pad_token_id") or 0)
             return cls(
                 model_type=model_type,
-                layers=int(config["num_hidden_layers"]),
-                heads=int(config["num_attention_heads"]),
-                hidden=int(config["hidden_size"]),
+                layers=int(_stated(config, "num_hidden_layers", "n_layers")),
+                heads=int(_stated(config, "num_attention_heads", "n_heads")),
+                hidden=int(_stated(config, "hidden_size", "dim", "d_model")),
                 vocabulary=int(config["vocab_size"]),
                 positions=int(config["max_position_embeddings"]),
-                position_offset=0 if model_type == "bert" else pad_id + 1,
-                layer_norm_eps=float(config["layer_norm_eps"]),
-                activation=str(config.get("hidden_act", "gelu")),
+                position_offset=pad_id + 1 if model_type in _POSITIONS_AFTER_PADDING else 0,
+                layer_norm_eps=float(
+                    _stated(config, "layer_norm_eps", "norm_eps", "layer_norm_epsilon", default=1e-12)
+                ),
+                activation=str(_stated(config, "hidden_act", "hidden_activation", "activation", default="gelu")),
                 pad_id=pad_id,
             )
         except (KeyError, TypeError, ValueError) as error:
@@ -65,6 +72,16 @@ class EncoderConfig:
     @property
     def max_tokens(self) -> int:
         return self.positions - self.position_offset
+
+
+def _stated(config: Mapping[str, Any], *names: str, default: object = None) -> Any:
+    """The value under the first of `names` that is there: architectures call the same thing differently."""
+    for name in names:
+        if config.get(name) is not None:
+            return config[name]
+    if default is None:
+        raise KeyError(names[0])
+    return default
 
 
 def read_config(folder: Path) -> dict[str, Any]:

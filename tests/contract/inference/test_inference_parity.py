@@ -11,6 +11,8 @@ import pytest
 from services.inference.backend import Backend
 from services.inference.backends.openvino import OpenVinoBackend
 from services.inference.cards import ModelCard, ModelKind, Pooling
+from services.inference.pull import pull
+from services.inference.store import ModelStore
 from services.inference.types import BatchOutput, Encoded
 from services.inference.worker import pad
 from tests.helpers.inference import WORDS, card, m3_card, word_tokenizer, write_published_m3, write_tiny_model
@@ -95,8 +97,8 @@ def test_dense_when_compared_with_sentence_transformers_then_the_vectors_agree(
     load: Load, tolerance: float, model: ModelCard, tmp_path: Path
 ):
     from sentence_transformers import SentenceTransformer
-    from sentence_transformers.models import Normalize, Transformer
-    from sentence_transformers.models import Pooling as TheirPooling
+    from sentence_transformers.sentence_transformer.modules import Normalize, Transformer
+    from sentence_transformers.sentence_transformer.modules import Pooling as TheirPooling
 
     write_tiny_model(tmp_path, model, named_specials=True)
     encoder = Transformer(str(tmp_path), max_seq_length=64)
@@ -166,3 +168,38 @@ def test_all_three_outputs_when_compared_with_flagembedding_then_they_agree(
     for matrix, expected in zip(ours.multi_vector, theirs["colbert_vecs"], strict=True):
         assert matrix.shape == expected.shape
         assert _cosine(matrix, expected) >= 1 - tolerance
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 48, "pad_token_id": 0},
+    "modernbert": {
+        "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48, "pad_token_id": 0,
+        "cls_token_id": 2, "sep_token_id": 3, "bos_token_id": 2, "eos_token_id": 3,
+    },
+    "mpnet": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 48},
+    "electra": {"hidden_size": 32, "embedding_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture", OTHERS)
+def test_dense_when_the_architecture_is_another_then_transformers_runs_it_and_padding_changes_nothing(
+    architecture: str, tmp_path: Path
+):
+    from transformers import AutoConfig, AutoModel
+
+    torch.manual_seed(3)
+    shape = OTHERS[architecture] | {"vocab_size": len(WORDS) + 4, "max_position_embeddings": 80}
+    reference = AutoModel.from_config(AutoConfig.for_model(architecture, **shape)).eval()
+    reference.save_pretrained(str(tmp_path / "published"))
+    (tmp_path / "published" / "tokenizer.json").write_text(word_tokenizer().to_str())
+    store = ModelStore(tmp_path / "models")
+    model = pull(store, f"file:{tmp_path / 'published'}", kind=ModelKind.DENSE)
+    assert (model.architecture, model.dimensions) == (architecture, 32)
+    ours = _run(_torch(precision="f32"), store.folder(model), model, TEXTS).dense
+    assert ours is not None
+    with torch.inference_mode():
+        theirs = [
+            reference(input_ids=torch.tensor(e.ids[None].astype(np.int64))).last_hidden_state[0].mean(dim=0).numpy()
+            for e in _encoded(*TEXTS)
+        ]
+    assert _cosine(ours, np.stack(theirs)) >= 1 - F32
