@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import assert_never
 
 import numpy as np
 
@@ -41,7 +42,7 @@ def load_backends(settings: InferenceSettings, card: ModelCard, folder: Path) ->
 def load_backend(settings: InferenceSettings, card: ModelCard, folder: Path, *, device: str | None = None) -> Backend:
     """The backend of `settings` with the model loaded. Imports the heavy library of that backend and no other."""
     where = device or settings.device
-    match str(settings.backend):
+    match settings.backend:
         case "openvino":
             from services.inference.backends.openvino import OpenVinoBackend
 
@@ -60,8 +61,7 @@ def load_backend(settings: InferenceSettings, card: ModelCard, folder: Path, *, 
             return FlagBackend.load(folder, card, device=where, precision=settings.precision)
         case "fake":
             return FakeBackend(card)
-        case unknown:
-            raise ValueError(f"backend {unknown!r} is none of openvino, torch, flag, fake")
+    assert_never(settings.backend)
 
 
 def _extra_missing(extra: str) -> ExtraNotInstalled:

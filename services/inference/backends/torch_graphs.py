@@ -31,6 +31,8 @@ Record: TypeAlias = Callable[[Encode, Texts], Replay]
 SIZES = (32, 64, 128, 256, 512)
 MAX_TEXTS = 16
 _WARM_UPS = 3
+#: Cosine of a replayed to a computed state; kernels may differ with the number of tokens, and so may the last bits.
+_LIKENESS_MIN = 0.999
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +71,24 @@ class SmallBatches:
         self._kept.clear()
 
 
+def proven(encode: Encode, record: Record, example: Callable[[int], Texts]) -> SmallBatches | None:
+    """`SmallBatches` with every size recorded; None where that fails, or a replay gives other states than `encode`.
+
+    `example` makes texts of so many tokens together.
+    """
+    small = SmallBatches(encode, record)
+    try:
+        for size in SIZES:
+            texts = example(size - 1)
+            small(texts)
+            likeness = torch.cosine_similarity(small(texts).float(), encode(texts).float(), dim=-1)
+            if not bool((likeness >= _LIKENESS_MIN).all()):
+                return None
+    except (RuntimeError, AssertionError):  # a driver or a kernel that cannot be recorded: slower, but it works
+        return None
+    return small
+
+
 def record_on_cuda(encode: Encode, inputs: Texts) -> Replay:
     """Record `encode` on the current stream's device; what it returns is overwritten by each replay."""
     side = torch.cuda.Stream()
@@ -78,7 +98,8 @@ def record_on_cuda(encode: Encode, inputs: Texts) -> Replay:
             encode(inputs)
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    # Other models of this process go on meanwhile, in other threads.
+    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
         output = encode(inputs)
 
     def replay() -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch.nn import functional
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSequenceClassification
@@ -15,7 +16,7 @@ from services.inference.backends.heads import Linear, TokenHeads, matrices, read
 from services.inference.backends.packing import Packed
 from services.inference.backends.rows import sparse_rows, unit_rows
 from services.inference.backends.torch_encoder import Dense, Norm, PackedEncoder, Tensor, Tensors, Texts
-from services.inference.backends.torch_graphs import Encode, SmallBatches, record_on_cuda
+from services.inference.backends.torch_graphs import MAX_TEXTS, Encode, SmallBatches, proven, record_on_cuda
 from services.inference.backends.torch_transfer import Uploader, array
 from services.inference.cards import ModelCard, ModelKind, Pooling
 from services.inference.checkpoint import EncoderConfig, Weights
@@ -63,7 +64,9 @@ class PackedModel:
         config = self._config = EncoderConfig.of_folder(folder, card.name)
         tensors = Tensors(weights, config, place.device, place.dtype)
         encoder = PackedEncoder(tensors, first_only=self._first_only)
-        self._small = SmallBatches(encoder, record_on_cuda) if place.device.type == "cuda" else None
+        self._small: SmallBatches | None = None
+        if place.device.type == "cuda":
+            self._small = proven(encoder, record_on_cuda, self._example)
         self._encode: Encode = self._small or encoder
         self._classifier = ClassifierHead.of(weights, config.hidden) if card.kind is ModelKind.RERANKER else None
         self._terms = _TermHead(tensors, encoder.words) if card.kind is ModelKind.SPARSE else None
@@ -87,6 +90,14 @@ class PackedModel:
     def release_memory(self) -> None:
         if self._small is not None:
             self._small.forget()
+
+    def _example(self, tokens: int) -> Texts:
+        """Texts of `tokens` padding ids together, as short and as equal as can be."""
+        lengths = [len(part) for part in np.array_split(np.zeros(tokens), min(tokens, MAX_TEXTS))]
+        ids = np.full(tokens, self._config.pad_id, np.int32)
+        bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
+        packed = Packed(ids=ids, type_ids=np.zeros_like(ids), places=np.arange(tokens, dtype=np.int32), bounds=bounds)
+        return self._uploader.texts(packed, self._config)
 
 
 class AutoTorchModel:

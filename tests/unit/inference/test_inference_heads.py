@@ -1,11 +1,9 @@
 """What is made of the values of single tokens, and the layouts without padding that they come in."""
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-import pytest
 from tokenizers import Tokenizer, models, processors
 
 from services.inference.backends.heads import TokenHeads, matrices, scored_tokens, special_ids
@@ -73,43 +71,3 @@ def test_special_ids_when_the_tokenizer_has_other_ids_then_they_are_those_it_use
 
 def test_special_ids_when_the_unknown_token_is_given_by_its_name_then_its_id_is_found(tmp_path: Path):
     assert special_ids(tmp_path, _config(tmp_path, pad_id=0)).tolist() == [0, 1, 2, 3]
-
-
-@pytest.mark.skipif(find_spec("torch") is None, reason="the torch extra is not installed")
-@pytest.mark.parametrize("first_only", [False, True])
-@pytest.mark.parametrize("lengths", [(5,), (3, 3, 9), (40, 20, 4), (2,) * 16])
-def test_small_batches_when_filled_up_to_a_recorded_size_then_the_texts_come_out_as_without(
-    lengths: tuple[int, ...], first_only: bool, tmp_path: Path
-):
-    """As on a GPU, but that the recording is replayed by running the encoder again over the recorded inputs."""
-    from dataclasses import replace
-
-    import torch
-
-    from services.inference.backends.torch_encoder import PackedEncoder, Tensors, Texts
-    from services.inference.backends.torch_graphs import SIZES, Encode, Replay, SmallBatches
-    from services.inference.backends.torch_transfer import Uploader
-    from services.inference.checkpoint import Weights
-
-    write_tiny_model(tmp_path, card())
-    config = EncoderConfig.of_folder(tmp_path, "tiny")
-    cpu = torch.device("cpu")
-    encoder = PackedEncoder(Tensors(Weights(tmp_path), config, cpu, torch.float32), first_only=first_only)
-    recorded: list[int] = []
-
-    def record(encode: Encode, inputs: Texts) -> Replay:
-        recorded.append(len(inputs.ids))
-
-        def replay() -> torch.Tensor:
-            widths = np.diff(inputs.bounds.numpy()).tolist()
-            starts = inputs.bounds.tolist()
-            runs = [Run(starts[i], i, 1, width) for i, width in enumerate(widths) if width]
-            return encode(replace(inputs, runs=runs))
-
-        return replay
-
-    small = SmallBatches(encoder, record)
-    for seed in range(2):
-        texts = Uploader(cpu).texts(_packed(*(of_length(n, seed) for n in lengths)), config)
-        assert torch.allclose(small(texts), encoder(texts), atol=1e-5)
-    assert recorded == [next(size for size in SIZES if size > sum(lengths))]
