@@ -29,7 +29,7 @@ _M_ARENA_MAX, _M_MMAP_THRESHOLD = -8, -3
 _OUT_OF_MEMORY, _REPLACE_WORKER = 77, 78
 #: Shares of a worker's memory: above the first, memory that earlier tasks left may be why a task fails; above the
 #: second, no further task is begun; above the third, an error of any kind is taken for lack of memory.
-_USED, _GROWN, _FULL = 0.1, 0.6, 0.8
+_USED, _GROWN, _FULL = 0.1, 0.7, 0.8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
