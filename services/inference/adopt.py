@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +10,7 @@ from services.inference.backends.heads import MULTI_VECTOR_HEAD, SPARSE_HEAD, To
 from services.inference.cards import ModelCard, ModelKind, Pooling, load_card
 from services.inference.checkpoint import CARD_FILE, CONFIG_FILE, TOKENIZER_FILE, WEIGHTS_FILE, EncoderConfig, Weights
 from services.inference.converters.converted import Converted, FloatTensor
-from services.inference.converters.safetensors_bert import convert_safetensors, read_tensors, rename_tensors
+from services.inference.converters.safetensors_bert import read_tensor_file, rename_tensors
 from services.inference.errors import ExtraNotInstalled, ModelInvalid
 from services.inference.types import Output
 
@@ -41,20 +40,18 @@ def adopt(origin: Path, folder: Path, *, name: str, source: str, kind: ModelKind
     for needed in (CONFIG_FILE, TOKENIZER_FILE):
         if not (origin / needed).is_file():
             raise ModelInvalid(f"model {name!r} has no {needed}")
-    config_json = (origin / CONFIG_FILE).read_bytes()
-    tokenizer_json = (origin / TOKENIZER_FILE).read_bytes()
     if (origin / WEIGHTS_FILE).is_file():
-        converted = convert_safetensors((origin / WEIGHTS_FILE).read_bytes(), config_json, tokenizer_json)
+        tensors: Mapping[str, FloatTensor] = _unpacked(origin / WEIGHTS_FILE, name)
     elif (origin / _PICKLED_WEIGHTS).is_file():
-        converted = Converted(
-            tensors=rename_tensors(_unpickled(origin / _PICKLED_WEIGHTS, name)),
-            config=json.loads(config_json), tokenizer_json=tokenizer_json,
-        )  # fmt: skip
+        tensors = _unpickled(origin / _PICKLED_WEIGHTS, name)
     else:
         raise ModelInvalid(
             f"model {name!r} has neither {WEIGHTS_FILE} nor {_PICKLED_WEIGHTS}; sharded weights do not work"
         )
-    converted = replace(converted, tensors={**converted.tensors, **_heads_beside(origin, name)})
+    converted = Converted(
+        tensors=rename_tensors(tensors) | _heads_beside(origin, name),
+        config=_read(origin / CONFIG_FILE), tokenizer_json=(origin / TOKENIZER_FILE).read_bytes(),
+    )  # fmt: skip
     card = card_of_folder(origin) or _derive_card(origin, converted, name=name, source=source, kind=kind)
     converted.write(folder)
     # A damaged head is refused before it can be stored under the name of a good model.
@@ -67,7 +64,7 @@ def _heads_beside(origin: Path, name: str) -> dict[str, FloatTensor]:
     for head in _HEADS:
         safe, pickled = origin / f"{head}.safetensors", origin / f"{head}.pt"
         if safe.is_file():
-            tensors = read_tensors(safe.read_bytes())
+            tensors = _unpacked(safe, name)
         elif pickled.is_file():
             tensors = _unpickled(pickled, name)
         else:
@@ -76,6 +73,13 @@ def _heads_beside(origin: Path, name: str) -> dict[str, FloatTensor]:
             raise ModelInvalid(f"head {head} of model {name!r} lacks {' and '.join(missing)}; fetch its file again")
         out |= {f"{head}.{part}": tensors[part] for part in ("weight", "bias")}
     return out
+
+
+def _unpacked(path: Path, name: str) -> Mapping[str, FloatTensor]:
+    try:
+        return read_tensor_file(path)
+    except ValueError as error:
+        raise ModelInvalid(f"{path.name} of model {name!r} cannot be read; fetch it again") from error
 
 
 def _unpickled(path: Path, name: str) -> Mapping[str, FloatTensor]:

@@ -3,10 +3,11 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from safetensors import deserialize
+from safetensors import SafetensorError, deserialize, safe_open
 
 from services.inference.converters.converted import Converted, FloatTensor
 
@@ -29,6 +30,21 @@ def read_tensors(content: bytes) -> dict[str, FloatTensor]:
         if tensor is not None:
             tensors[name] = tensor
     return tensors
+
+
+def read_tensor_file(path: Path) -> dict[str, FloatTensor]:
+    """The floating-point tensors of a safetensors file as they are stored, without a copy of the file in memory.
+
+    Raises `ValueError` where it is no such file.
+    """
+    try:
+        with safe_open(str(path), framework="numpy") as file:
+            dtypes = {name: str(file.get_slice(name).get_dtype()) for name in file.keys()}  # noqa: SIM118
+            if "BF16" not in dtypes.values():
+                return {name: file.get_tensor(name) for name, dtype in dtypes.items() if dtype in _DTYPES}
+        return read_tensors(path.read_bytes())  # the library gives numpy no bf16
+    except SafetensorError as error:
+        raise ValueError(f"{path.name} is not a readable safetensors file: {error}") from error
 
 
 def rename_tensors(tensors: Mapping[str, FloatTensor]) -> dict[str, FloatTensor]:

@@ -14,7 +14,7 @@ from services.inference.converters.converted import Converted, without_limits
 from services.inference.converters.e5_q4 import MalformedE5, convert_e5_q4
 from services.inference.converters.onnx_int8 import convert_onnx_int8
 from services.inference.converters.onnx_reader import MalformedOnnx, read_onnx
-from services.inference.converters.safetensors_bert import convert_safetensors
+from services.inference.converters.safetensors_bert import convert_safetensors, read_tensor_file, rename_tensors
 from services.inference.errors import ModelInvalid
 from services.inference.sources import Member
 from services.inference.wheels import take
@@ -110,7 +110,7 @@ def test_onnx_int8_when_a_scale_is_missing_then_malformed():
         convert_onnx_int8(content, {}, TOKENIZER)
 
 
-def test_safetensors_when_names_and_formats_are_old_then_they_are_brought_into_line():
+def test_safetensors_when_names_and_formats_are_old_then_they_are_brought_into_line(tmp_path: Path):
     half = np.array([1.0, -2.5], np.float32)
     bf16 = (half.view(np.uint32) >> 16).astype(np.uint16)
     parts = {
@@ -124,7 +124,9 @@ def test_safetensors_when_names_and_formats_are_old_then_they_are_brought_into_l
         at += len(part)
     head = json.dumps(header).encode()
     content = struct.pack("<Q", len(head)) + head + b"".join(part for _, _, part in parts.values())
+    (tmp_path / "model.safetensors").write_bytes(content)
     found = convert_safetensors(content, b"{}", TOKENIZER).tensors
+    assert rename_tensors(read_tensor_file(tmp_path / "model.safetensors")).keys() == found.keys()
     assert set(found) == {"bert.embeddings.LayerNorm.weight", "bert.embeddings.LayerNorm.bias"}
     for values in found.values():
         assert np.array_equal(values, half)

@@ -136,6 +136,13 @@ def test_pull_when_a_head_is_safetensors_then_it_is_taken_without_torch(tmp_path
     assert pull(ModelStore(tmp_path / "models"), f"file:{tmp_path / 'm'}").extra_outputs == (Output.SPARSE,)
 
 
+def test_pull_when_the_weights_are_damaged_then_model_invalid(tmp_path: Path):
+    write_tiny_model(tmp_path / "m", card())
+    (tmp_path / "m" / "model.safetensors").write_bytes(b"nothing of use")
+    with pytest.raises(ModelInvalid, match=r"model\.safetensors"):
+        pull(ModelStore(tmp_path / "models"), f"file:{tmp_path / 'm'}")
+
+
 @needs_torch
 @pytest.mark.parametrize("damage", ["not a pickle", "no bias", "zeros", "code"])
 def test_pull_when_a_head_is_damaged_then_refused_by_name_and_nothing_is_stored(tmp_path: Path, damage: str):
