@@ -23,7 +23,7 @@ async def in_order(
 ) -> AsyncIterator[R]:
     """The results of `work` in the order of `requests`, at most `in_work` of them unfinished or unread.
 
-    While those in work weigh `max_weight` or more, together, no other is read: one may go beyond it, whatever it weighs.
+    While those in work weigh `max_weight` or more, together, no other is read: one may go beyond it, however heavy.
     The next request is read only when there is room for it: a slow reader holds up the sender. When the caller stops,
     what is in work is cancelled.
     """

@@ -14,11 +14,11 @@ def default_models_dir() -> Path:
 class InferenceSettings:
     """How models are run.
 
-    `device` is for torch and flag: `auto`, `cpu`, `cuda` or `cuda:N`, or several by comma. `precision` `auto` is bf16 where the
-    device computes it natively, else f32. `threads` 0 lets the backend use every core it may. `max_batch_tokens`
-    is the padded size of one forward pass; 0 takes 2,048 on a CPU and 16,384 on a GPU. Work that would wait
-    longer than `max_backlog_seconds` is refused. While there is interactive traffic, a bulk pass is cut so that it
-    takes about `bulk_pass_seconds`.
+    `device` is for torch and flag: `auto`, `cpu`, `cuda` or `cuda:N`, or several by comma. `precision` `auto` is bf16
+    where the device computes it natively, else f32. `threads` 0 lets the backend use every core it may.
+    `max_batch_tokens` is the padded size of one forward pass; 0 takes 2,048 on a CPU and 16,384 on a GPU. Work that
+    would wait longer than `max_backlog_seconds` is refused. While there is interactive traffic, a bulk pass is cut so
+    that it takes about `bulk_pass_seconds`.
     """
 
     models_dir: Path = field(default_factory=default_models_dir)

@@ -1,4 +1,4 @@
-"""A server whose device is gone: its callers are told, its health says so, and the process ends for another to start."""
+"""A server whose device is gone: callers are told, health says so, and the process ends for another to start."""
 
 import subprocess
 import sys
