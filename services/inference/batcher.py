@@ -58,7 +58,7 @@ class _Call:
     submitted_at: float
     lane: Lane
     outcomes: list[ItemOutput | ServiceError | None]
-    tickets: list[Ticket] = field(default_factory=list[Ticket])
+    tickets: set[Ticket] = field(default_factory=set[Ticket])
     pending: int = 0
     started_at: float | None = None
     abandoned: bool = False
@@ -194,6 +194,8 @@ class Batcher:
         except asyncio.CancelledError:
             self._abandon(call, "cancelled")
             raise
+        finally:
+            call.tickets.clear()  # each knows the call: a circle, which would keep the outputs in memory
         ended_at = self._clock.monotonic()
         started_at = ended_at if call.started_at is None else call.started_at
         outcomes = tuple(_expired() if outcome is None else outcome for outcome in call.outcomes)
@@ -228,7 +230,7 @@ class Batcher:
             known = self._in_flight.get(key)
             if known is not None:
                 known.waiters.append((call, index))
-                call.tickets.append(known)
+                call.tickets.add(known)
                 shared += 1
                 self._note_start(call, known)
                 self._hasten(known, call.lane, client)
@@ -237,7 +239,7 @@ class Batcher:
                 key=key, encoded=item, outputs=outputs, lane=call.lane, client=client, waiters=[(call, index)]
             )
             self._in_flight[key] = ticket
-            call.tickets.append(ticket)
+            call.tickets.add(ticket)
             queue.push((ticket,))
         if shared:
             self._observer.shared(shared)

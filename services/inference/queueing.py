@@ -4,7 +4,7 @@ import heapq
 from collections import OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import islice, takewhile
 from operator import attrgetter
 
 from services.inference.types import Encoded, Lane, Outputs
@@ -38,20 +38,26 @@ class Ticket:
     def __post_init__(self) -> None:
         self.tokens = self.encoded.token_count
 
+    def is_after(self, other: "Ticket") -> bool:
+        return self.turn > other.turn
+
 
 class LaneQueue:
-    """The items of one lane, by turns that are fair between clients: start-time fair queueing (Goyal et al. 1996).
+    """The items of one lane, by turns that are fair between clients: weighted fair queueing (Demers et al. 1989), with
+    turns by start time (Goyal et al. 1996).
 
     Each client's items follow each other at a distance of their tokens on a common axis; the next to go is the one
     furthest back on it. A client that has used nothing starts where the axis is now, however much others have queued.
+    The axis advances by the tokens that run, for each client that wants some: clients that come without an end cannot
+    all start before one who waits.
     """
 
     def __init__(self) -> None:
+        #: The items of each client, by their turns.
         self._clients: dict[str, OrderedDict[Ticket, None]] = {}
         self._tokens_of: dict[str, int] = {}
         self._next_turn: dict[str, float] = {}
-        #: Clients whose foremost items were given back, and so may stand before others with an earlier turn.
-        self._mixed: set[str] = set()
+        self._prune_at = WINDOW_ITEMS
         self._now = 0.0
         self._items = 0
         self.tokens = 0
@@ -82,10 +88,17 @@ class LaneQueue:
             self._add(ticket)
 
     def push_front(self, tickets: Iterable[Ticket]) -> None:
-        """Give back what was cut but not run; it keeps its turn."""
-        for ticket in sorted(tickets, key=_turn, reverse=True):
-            self._add(ticket).move_to_end(ticket, last=False)
-            self._mixed.add(ticket.client)
+        """Give back what was cut but not run; it keeps its turn, and goes before those of later turns alone."""
+        back: dict[str, list[Ticket]] = {}
+        for ticket in tickets:
+            back.setdefault(ticket.client, []).append(ticket)
+        for client, own in back.items():
+            last = max(own, key=_turn)
+            earlier = list(takewhile(last.is_after, self._clients.get(client, ())))
+            for ticket in own:
+                self._add(ticket)
+            for ticket in sorted([*own, *earlier], key=_turn, reverse=True):
+                self._clients[client].move_to_end(ticket, last=False)
 
     def discard(self, ticket: Ticket) -> bool:
         items = self._clients.get(ticket.client)
@@ -98,36 +111,32 @@ class LaneQueue:
         self._tokens_of[ticket.client] -= ticket.tokens
         if not items:
             del self._clients[ticket.client], self._tokens_of[ticket.client]
-            if self._next_turn.get(ticket.client, 0.0) <= self._now:
-                self._next_turn.pop(ticket.client, None)
-        if not self._items and len(self._next_turn) > WINDOW_ITEMS:
-            self._next_turn.clear()  # nobody waits, so that nobody is ahead of anybody
         return True
 
     def started(self, tickets: Iterable[Ticket]) -> None:
-        """These are on the device: the axis has come to the turn of the first of them."""
-        self._now = max(self._now, min(map(_turn, tickets)))
-        self._mixed.clear()
+        """These are on the device: the axis has come to the turn of the first of them, or beyond."""
+        tickets = list(tickets)
+        clients = len(self._clients.keys() | {ticket.client for ticket in tickets})
+        tokens = sum(ticket.tokens for ticket in tickets)
+        self._now = max(self._now + tokens / clients, min(map(_turn, tickets)))
+        if len(self._next_turn) > self._prune_at:  # else it would grow by every connection that ever came
+            self._next_turn = {client: turn for client, turn in self._next_turn.items() if turn > self._now}
+            self._prune_at = max(WINDOW_ITEMS, 2 * len(self._next_turn))
 
     def window(self) -> list[Ticket]:
         """The next so many, by their turns."""
         if len(self._clients) == 1:
             (only,) = self._clients.values()
             return list(islice(only, WINDOW_ITEMS))
-        rows = (
-            sorted(islice(items, WINDOW_ITEMS), key=_turn) if client in self._mixed else items
-            for client, items in self._clients.items()
-        )
-        return list(islice(heapq.merge(*rows, key=_turn), WINDOW_ITEMS))
+        return list(islice(heapq.merge(*self._clients.values(), key=_turn), WINDOW_ITEMS))
 
-    def _add(self, ticket: Ticket) -> "OrderedDict[Ticket, None]":
+    def _add(self, ticket: Ticket) -> None:
         items = self._clients.setdefault(ticket.client, OrderedDict())
         items[ticket] = None
         ticket.queued = True
         self.tokens += ticket.tokens
         self._items += 1
         self._tokens_of[ticket.client] = self._tokens_of.get(ticket.client, 0) + ticket.tokens
-        return items
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

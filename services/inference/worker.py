@@ -4,14 +4,21 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
+from services.common import logs
 from services.common.errors import ServiceError
 from services.inference.backend import Backend, OutOfMemory
 from services.inference.errors import DeviceLost, InferenceFailed
 from services.inference.queueing import Ticket
 from services.inference.types import BatchOutput, Encoded, ItemOutput, Lane, Output, Outputs, TokenBatch
+
+_log = logs.get(__name__)
+_T = TypeVar("_T")
+
+_REASON_CHARS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -108,13 +115,12 @@ class DeviceWorker:
 
     def _loop(self) -> None:
         while (work := self._take()) is not None:
-            try:
-                self._on_taken(work)
-                ended = self._run(work)
-                if any(isinstance(outcome, DeviceLost) for outcome in ended.outcomes):
-                    self.stop()  # before anybody is told: the pass in the slot must not be tried on a dead device
-                self._on_ended(ended)
-            except RuntimeError:  # the event loop that waited for the outcome is closed: nobody is left to tell
+            if not _told(self._on_taken, work):
+                return
+            ended = self._run(work)
+            if any(isinstance(outcome, DeviceLost) for outcome in ended.outcomes):
+                self.stop()  # before anybody is told: the pass in the slot must not be tried on a dead device
+            if not _told(self._on_ended, ended):
                 return
 
     def _take(self) -> Pass | None:
@@ -131,6 +137,10 @@ class DeviceWorker:
         try:
             outcomes, clean = split(self._backend.run(work.batch), work.batch.size), True
         except Exception as error:
+            _log.warning(
+                "pass_failed", model=self._backend.card.name, items=work.batch.size, kind=type(error).__name__,
+                reason=str(error)[:_REASON_CHARS],
+            )  # fmt: skip
             items = [ticket.encoded for ticket in work.tickets]
             outcomes, clean = self._rescue(items, work.batch.outputs, error), False
             out_of_memory = isinstance(error, OutOfMemory)
@@ -145,8 +155,8 @@ class DeviceWorker:
         """What can be had of a pass that failed: all of it once memory is free, else its halves, down to single items,
         so that only the culprit fails."""
         if isinstance(error, OutOfMemory):
-            self._backend.release_memory()
             try:
+                self._backend.release_memory()
                 return split(self._backend.run(pad(items, outputs)), len(items))
             except Exception as again:
                 error = again
@@ -162,6 +172,15 @@ class DeviceWorker:
             except Exception as failure:
                 out.extend(self._rescue(half, outputs, failure))
         return out
+
+
+def _told(callback: Callable[[_T], None], argument: _T) -> bool:
+    """False where the event loop that waits for it is closed: nobody is left to tell."""
+    try:
+        callback(argument)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _failed(error: Exception) -> InferenceFailed:

@@ -1,6 +1,7 @@
 """The batcher with a device under control: who goes when, and that every item ends exactly once."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from services.common.clock import Deadline, FakeClock
 from services.common.errors import DeadlineExceeded, Overloaded, Reason, ServiceError
@@ -499,6 +501,46 @@ async def test_submit_when_one_text_alone_does_not_fit_then_it_alone_fails():
         assert [_is_row(one) for one in outcome.outcomes] == [True, False, True]
         assert isinstance(outcome.outcomes[1], InferenceFailed)
         assert _is_row((await b.submit(of_length(10))).outcomes[0])
+
+
+class Untidy(ScarceBackend):
+    """A device whose library fails to free memory too."""
+
+    def release_memory(self) -> None:
+        super().release_memory()
+        raise RuntimeError("no")
+
+
+async def test_submit_when_freeing_memory_fails_then_the_pass_is_split_all_the_same_and_the_device_goes_on():
+    async with bench(Untidy(room=20)) as b:
+        outcome = await asyncio.wait_for(b.submit(of_length(9), of_length(9), of_length(30)), 5)
+        assert [_is_row(one) for one in outcome.outcomes] == [True, True, False]
+        assert b.batcher.healthy
+        assert _is_row((await b.submit(of_length(10))).outcomes[0])
+
+
+async def test_submit_when_a_pass_fails_then_the_log_tells_why():
+    with capture_logs() as events:
+        async with bench(GatedBackend(gated=False, break_on=[POISON])) as b:
+            await b.submit(encoded(2, POISON, 3))
+    (event,) = [event for event in events if event["event"] == "pass_failed"]
+    assert (event["kind"], event["reason"], event["items"]) == ("RuntimeError", "boom", 1)
+
+
+async def test_submit_when_it_has_ended_then_no_circle_keeps_its_outputs_in_memory():
+    item = of_length(6)
+    async with bench(GatedBackend(gated=False)) as b:
+        await b.submit(of_length(5))
+        gc.collect()
+        gc.disable()
+        try:
+            for _ in range(10):
+                await b.submit(item, item)
+                await asyncio.gather(b.submit(item), b.submit(of_length(7)))
+            # Of thirty; the device may still hold its last pass.
+            assert sum(type(one).__name__ == "_Call" for one in gc.get_objects()) <= 4
+        finally:
+            gc.enable()
 
 
 async def test_submit_when_there_are_two_devices_then_both_work_at_once():

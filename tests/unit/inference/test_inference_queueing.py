@@ -76,7 +76,49 @@ def test_queue_when_items_are_discarded_or_given_back_then_the_tokens_add_up(len
     left = queue.tokens
     queue.push_front(taken)
     assert queue.tokens == left + sum(t.tokens for t in taken) == sum(t.tokens for t in queue.window())
-    assert set(queue.window()[: len(taken)]) == set(taken)
+    turns = [t.turn for t in queue.window()]
+    assert turns == sorted(turns)
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(3, 120), min_size=2, max_size=40), st.lists(st.integers(16, 256), min_size=1, max_size=20))
+def test_cut_when_passes_are_taken_back_and_cut_anew_then_the_oldest_item_is_always_among_them(
+    lengths: list[int], budgets: list[int]
+):
+    """A pass that was cut for another budget, or before others came, must not put its company before older items."""
+    queue = LaneQueue()
+    tickets = _tickets(lengths)
+    queue.push(tickets)
+    waiting = set(tickets)
+    for budget in budgets:
+        queue.push_front(cut(queue, LIMITS))
+        if taken := cut(queue, PassLimits(budget_tokens=budget, max_items=MAX_ITEMS)):
+            assert min(waiting, key=lambda ticket: ticket.turn) in taken
+            queue.started(taken)
+            waiting -= set(taken)
+
+
+def test_cut_when_new_clients_come_without_an_end_then_one_who_waits_has_its_turn():
+    """As where each call comes over a connection of its own, and there are no credentials to know clients by."""
+    queue = LaneQueue()
+    mine = [_ticket(number, 50, client="mine") for number in range(3)]
+    queue.push(mine)
+    left = 0
+    while any(ticket.queued for ticket in mine):
+        queue.push([_ticket(99, 50, client=f"new-{left}")])
+        queue.started(cut(queue, PassLimits(budget_tokens=50, max_items=1)))
+        left += 1
+        assert left < 50
+
+
+def test_queue_when_it_is_never_empty_and_clients_come_and_go_then_they_are_forgotten():
+    queue = LaneQueue()
+    queue.push([_ticket(0, 50, client="0")])
+    for number in range(1, 5_000):
+        queue.push([_ticket(number, 50, client=str(number))])
+        queue.started(cut(queue, PassLimits(budget_tokens=50, max_items=1)))
+    assert len(queue) == queue.clients == 1
+    assert len(queue._next_turn) < 2_000  # pyright: ignore[reportPrivateUsage]  # what is kept cannot be seen otherwise
 
 
 @settings(deadline=None)
