@@ -8,7 +8,7 @@ from typing import TypeVar
 from services.common.clock import Clock, Deadline
 from services.common.errors import DeadlineExceeded, Overloaded, ServiceError
 from services.inference.backend import Backend
-from services.inference.cost import CostModel
+from services.inference.cost import CostModel, seconds_until_free
 from services.inference.device import Device
 from services.inference.errors import DeadlineUnreachable, DeviceLost, ShuttingDown
 from services.inference.observer import BatcherObserver, ItemEnd, PassReport, SilentObserver
@@ -24,6 +24,8 @@ _CLEAN_PASSES_TO_GROW = 64
 _FULL = 0.9
 #: Whose calls are no traffic that bulk passes are kept short for: checks of health come all the time.
 HEALTH_CLIENT = "(health)"
+#: An estimate that forbids work of a size is put to the test so often.
+_TRY_EVERY_S = 10.0
 _GONE = "the accelerator was lost; this server is draining, use another one"
 _DRAINING = "this server is draining; use another one"
 
@@ -96,6 +98,9 @@ class Batcher:
         self._budget_tokens = limits.budget_tokens
         self._clean_passes = 0
         self._interactive_until = float("-inf")
+        self._started_at = clock.monotonic()
+        #: When work was last let in, by the bits of its number of tokens.
+        self._let_in: dict[int, float] = {}
         self._recut_scheduled = False
         self._closing = False
         self._lost = False
@@ -129,15 +134,14 @@ class Batcher:
             before += min(queues[Lane.BULK].tokens, before // max(1, self._limits.bulk_every_passes - 1))
         else:
             before += queues[Lane.INTERACTIVE].tokens
-        running_s = 0.0
+        busy_s: list[float] = []
         for device in self._devices:
             ready, running = device.ready, device.running
             if ready is not None and (lane is Lane.BULK or ready.lane is Lane.INTERACTIVE):
                 before += ready.tokens
-            if running is not None:
-                spent_s = self._clock.monotonic() - device.since
-                running_s += max(0.0, self._cost.seconds(running.tokens) - spent_s)
-        return self._seconds_of(before) + running_s / len(self._devices)
+            spent_s = self._clock.monotonic() - device.since
+            busy_s.append(0.0 if running is None else max(0.0, self._cost.seconds(running.tokens) - spent_s))
+        return seconds_until_free(self._cost.seconds(before, self._passes_of(before)), busy_s)
 
     def admit(self, lane: Lane, deadline: Deadline, *, items: int = 1, tokens: int = 0, client: str = "") -> None:
         """Raise if work submitted now would be refused. Cheap; ask before tokenising."""
@@ -147,17 +151,17 @@ class Batcher:
             raise self._refused(ShuttingDown(_DRAINING), items)
         limit_s = self._limits.max_backlog_seconds
         wait_s = self.backlog_seconds(lane, client=client, tokens=tokens)
-        if wait_s > limit_s or len(self._lanes) > self._limits.max_queued_items:
+        waiting, most_waiting = len(self._lanes), self._limits.max_queued_items
+        if wait_s > limit_s or waiting > most_waiting:
             retry_after_s = max(0.1, wait_s - limit_s / 2)
+            what = f"work would wait {wait_s:.1f} s, the limit is {limit_s:.1f} s"
+            if wait_s <= limit_s:
+                what = f"{waiting} texts wait, the limit is {most_waiting}"
             raise self._refused(
-                Overloaded(
-                    f"work would wait {wait_s:.1f} s, the limit is {limit_s:.1f} s: retry in {retry_after_s:.1f} s",
-                    retry_after_s=retry_after_s,
-                ),
-                items,
+                Overloaded(f"{what}: retry in {retry_after_s:.1f} s", retry_after_s=retry_after_s), items
             )
-        need_s, left_s = wait_s + self._seconds_of(tokens), deadline.remaining_s()
-        if left_s <= 0.0 or need_s > left_s:
+        need_s, left_s = wait_s + self._own_seconds(tokens), deadline.remaining_s()
+        if left_s <= 0.0 or (need_s > left_s and not self._may_try(tokens)):
             raise self._refused(
                 DeadlineUnreachable(
                     f"the work needs about {need_s:.2f} s with what waits before it, the deadline leaves "
@@ -176,8 +180,9 @@ class Batcher:
         """
         if not items:
             return SubmitOutcome(outcomes=(), queue_s=0.0, inference_s=0.0)
-        self.admit(lane, deadline, items=len(items), tokens=sum(item.token_count for item in items), client=client)
-        now = self._clock.monotonic()
+        tokens = sum(item.token_count for item in items)
+        self.admit(lane, deadline, items=len(items), tokens=tokens, client=client)
+        now = self._let_in[tokens.bit_length()] = self._clock.monotonic()
         if lane is Lane.INTERACTIVE and client != HEALTH_CLIENT:
             self._interactive_until = now + self._limits.interactive_memory_seconds
         call = _Call(
@@ -427,10 +432,21 @@ class Batcher:
 
     # --- estimates
 
-    def _seconds_of(self, tokens: int) -> float:
-        if not tokens:
-            return 0.0
-        return self._cost.seconds(tokens, passes=-(-tokens // self._budget_tokens)) / len(self._devices)
+    def _passes_of(self, tokens: int) -> int:
+        return -(-tokens // self._budget_tokens)
+
+    def _own_seconds(self, tokens: int) -> float:
+        """From the start of work to its end: on no more devices than it makes passes."""
+        passes = self._passes_of(tokens)
+        return self._cost.seconds(tokens, passes) / max(1, min(passes, len(self._devices)))
+
+    def _may_try(self, tokens: int) -> bool:
+        """Whether nothing is to be done and nothing of about this size was let in for a while: what passes take may
+        have changed, and who refuses all work never learns."""
+        if len(self._lanes) or any(device.busy for device in self._devices):
+            return False
+        last_s = self._let_in.get(tokens.bit_length(), self._started_at)
+        return self._clock.monotonic() - last_s >= _TRY_EVERY_S
 
     def _from_thread(self, function: Callable[[Device, _T], None]) -> Callable[[Device, _T], None]:
         def tell(device: Device, argument: _T) -> None:

@@ -1,7 +1,12 @@
-"""How long a forward pass takes, learnt from the passes so far."""
+"""How long a forward pass takes, learnt from the passes so far, and when a device will be free for another."""
+
+from collections.abc import Sequence
 
 _FORGET = 0.98
 _MIN_PASSES = 1
+#: One pass counts as at most so many times what was expected, or so many seconds: a process that was stopped for a
+#: minute would otherwise refuse calls for long after.
+_MOST_TIMES, _MOST_SECONDS = 8.0, 0.1
 
 
 class CostModel:
@@ -12,6 +17,8 @@ class CostModel:
 
     def observe(self, padded_tokens: int, seconds: float) -> None:
         x, y = float(padded_tokens), max(0.0, seconds)
+        if self.known:
+            y = min(y, max(_MOST_TIMES * self.seconds(padded_tokens), _MOST_SECONDS))
         self._weight = self._weight * _FORGET + 1.0
         self._x = self._x * _FORGET + x
         self._y = self._y * _FORGET + y
@@ -47,3 +54,17 @@ class CostModel:
         if slope <= 0.0 or fixed < 0.0:
             return 0.0, ratio
         return fixed, slope
+
+
+def seconds_until_free(work_s: float, busy_s: Sequence[float]) -> float:
+    """Until the first of several devices has nothing to do, when each is busy for so long and all share `work_s` then.
+
+    Not the mean: a device that is idle takes work at once, however busy the others are.
+    """
+    busy = sorted(busy_s)
+    level = work_s + busy[0]
+    for count in range(2, len(busy) + 1):
+        if level <= busy[count - 1]:
+            break
+        level = (work_s + sum(busy[:count])) / count
+    return level

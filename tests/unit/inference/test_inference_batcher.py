@@ -543,6 +543,46 @@ async def test_submit_when_it_has_ended_then_no_circle_keeps_its_outputs_in_memo
             gc.enable()
 
 
+async def test_admit_when_an_estimate_forbids_all_work_of_a_size_then_it_is_put_to_the_test():
+    """As after a minute in which the device was slow: who refuses everything would never learn that it is over."""
+    async with bench(GatedBackend(gated=False), known_passes=[(64, 100.0)]) as b:
+        for _ in range(3):
+            with pytest.raises(DeadlineUnreachable):
+                await b.submit(of_length(64), seconds=5)
+        b.clock.advance(11)
+        await b.submit(of_length(8), seconds=60)  # others do not take its turn
+        assert _is_row((await b.submit(of_length(64), seconds=5)).outcomes[0])
+        with pytest.raises(DeadlineUnreachable):
+            await b.submit(of_length(64), seconds=0.001)
+
+
+async def test_admit_when_one_of_two_devices_is_idle_then_what_the_other_does_counts_for_nothing():
+    devices = [GatedBackend(), GatedBackend()]
+    clock, seen = FakeClock(), Recorder()
+    batcher = Batcher(devices, limits=LIMITS, clock=clock, observer=seen, known_passes=[(64, 1.0)])
+    busy = asyncio.ensure_future(
+        batcher.submit([of_length(64)], outputs=DENSE, lane=Lane.BULK, deadline=Deadline.after(60, clock))
+    )
+    await asyncio.wait_for(seen.started.acquire(), 5)
+    batcher.admit(Lane.BULK, Deadline.after(0.4, clock), tokens=4)
+    with pytest.raises(DeadlineUnreachable):  # one pass runs on one device
+        batcher.admit(Lane.BULK, Deadline.after(0.8, clock), tokens=64)
+    for device in devices:
+        device.open()
+    await busy
+    await batcher.aclose()
+
+
+async def test_admit_when_too_many_items_wait_then_it_says_so():
+    async with bench(limits=BatcherLimits(budget_tokens=64, max_queued_items=3)) as b:
+        tasks = [await b.running(of_length(64)), b.submit(*(of_length(64) for _ in range(6)))]
+        await settle()
+        with pytest.raises(Overloaded, match="5 texts wait, the limit is 3"):
+            await b.submit(of_length(5))
+        b.backend.open()
+        await asyncio.gather(*tasks)
+
+
 async def test_submit_when_there_are_two_devices_then_both_work_at_once():
     devices = [GatedBackend(), GatedBackend()]
     batcher = Batcher(devices, limits=LIMITS, clock=FakeClock(), observer=(seen := Recorder()))

@@ -1,9 +1,10 @@
 """The invariants of cutting passes: budget, order, and that nobody starves."""
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.inference.cost import CostModel
+from services.inference.cost import CostModel, seconds_until_free
 from services.inference.queueing import LaneQueue, Lanes, PassLimits, Ticket, cut
 from services.inference.types import Lane
 from tests.helpers.inference import DENSE, of_length
@@ -153,6 +154,28 @@ def test_cost_when_all_passes_were_equal_then_scales_with_the_tokens():
     for _ in range(5):
         cost.observe(100, 0.01)
     assert abs(cost.seconds(1000) - 0.1) < 1e-9
+
+
+def test_cost_when_one_pass_was_held_up_then_expects_no_such_thing_but_learns_what_lasts():
+    cost = CostModel()
+    for _ in range(50):
+        cost.observe(1000, 0.05)
+    cost.observe(1000, 120.0)
+    assert cost.seconds(1000) < 0.1
+    for _ in range(50):
+        cost.observe(1000, 5.0)
+    assert cost.seconds(1000) > 2
+
+
+@pytest.mark.parametrize(
+    ("work_s", "busy_s", "free_s"),
+    [(0.0, [2.0], 2.0), (1.0, [2.0], 3.0), (0.0, [2.0, 0.0], 0.0), (1.0, [2.0, 0.0], 1.0), (4.0, [2.0, 0.0], 3.0),
+     (3.0, [1.0, 1.0, 1.0], 2.0), (0.5, [0.0, 5.0, 1.0], 0.5), (2.0, [0.0, 5.0, 1.0], 1.5)],
+)  # fmt: skip
+def test_seconds_until_free_when_devices_are_busy_then_work_fills_the_idle_ones_first(
+    work_s: float, busy_s: list[float], free_s: float
+):
+    assert seconds_until_free(work_s, busy_s) == pytest.approx(free_s)
 
 
 _ARRIVALS = st.lists(st.tuples(st.sampled_from("abc"), st.integers(3, 120)), min_size=1, max_size=80)
