@@ -24,10 +24,12 @@ from services.common.clock import Clock, Deadline
 from services.common.errors import DeadlineExceeded, Overloaded, Reason, ServiceError
 from services.common.metrics import Metrics
 from services.common.status import STATUS_TRAILER, status_code, to_status
+from services.common.turns import ON_BEHALF_OF, take_turn
 
 REQUEST_ID = "x-request-id"
 TIMEOUT = "x-timeout-ms"
 _TIMEOUT_DIGITS = 10
+_MOST_CLIENT_CHARS = 200
 
 _log = logs.get(__name__)
 
@@ -202,7 +204,8 @@ class _Guard:
         structlog.contextvars.bind_contextvars(request_id=self._request_id, tenant=principal.tenant_id)
         remaining = _time_remaining(self._context, self._metadata)
         deadline = Deadline.after(self._timeout_s if remaining is None else remaining, edge.clock)
-        client = _client_of(principal, self._context)
+        client = _client_of(principal, self._context, self._metadata)
+        take_turn(client)
         return Call(request_id=self._request_id, principal=principal, deadline=deadline, client=client)
 
     def __enter__(self) -> "_Guard":
@@ -270,8 +273,13 @@ def _metadata(context: Context) -> Mapping[str, str]:
     return {str(key).lower(): str(value) for key, value in pairs if not str(key).endswith("-bin")}
 
 
-def _client_of(principal: Principal, context: Context) -> str:
-    """Tenant and credential; without credentials the connection that the call came over, which is all there is."""
+def _client_of(principal: Principal, context: Context, metadata: Mapping[str, str]) -> str:
+    """Tenant and credential; without credentials the connection that the call came over, which is all there is.
+
+    Other services say for whom they call.
+    """
+    if (principal.role >= Role.SERVICE or not principal.key_id) and (other := metadata.get(ON_BEHALF_OF, "")):
+        return other[:_MOST_CLIENT_CHARS]
     if principal.key_id:
         return f"{principal.tenant_id}/{principal.key_id}"
     return str(getattr(context, "peer", str)() or "")

@@ -11,6 +11,7 @@ from services.catalog.job_types import Job, JobKind
 from services.common.metrics import Metrics
 from services.common.rpc import Edge
 from services.common.server import App, Binding
+from services.common.turns import turn
 from services.domain.blocks import ParseWarning
 from services.index.connection import IndexConnection
 from services.index.reader import IndexReader
@@ -153,4 +154,4 @@ def _ingest(pipeline: Pipeline, rewrite: SparseRewrite, metrics: Metrics) -> Han
 def client_of(settings: IngestorSettings, token: str) -> AsyncClient:
     """A client for the embedder of the settings; `token` is the deployment's, empty for none."""
     targets = Targets(embedder=settings.embedder_target)
-    return AsyncClient(settings.embedder_target, targets=targets, api_key=token or None)
+    return AsyncClient(settings.embedder_target, targets=targets, api_key=token or None, on_behalf_of=turn)

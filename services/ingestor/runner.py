@@ -13,6 +13,7 @@ from services.catalog.job_types import Progress as Counter
 from services.common import logs
 from services.common.errors import Reason, ServiceError
 from services.common.metrics import Metrics
+from services.common.turns import take_turn
 from services.domain.blocks import ParseWarning
 from services.ingestor.checkpoint import Checkpoint
 from services.ingestor.pipeline import Progress
@@ -114,6 +115,7 @@ class JobRunner:
             _log.error("job_not_ended", exc_info=error)
 
     async def _work(self, job: Job) -> None:
+        take_turn(f"{job.tenant_id}/{job.id}")  # so that a large document does not hold up the small ones behind it
         self._metrics.jobs_running.labels(job.kind.value).inc()
         try:
             outcome = await self._attempt(job)

@@ -22,6 +22,7 @@ from services.common.clock import SystemClock
 from services.common.metrics import Metrics
 from services.common.rpc import Edge
 from services.common.server import App, GrpcServer
+from services.common.turns import turn
 from services.embedder import app as embedder
 from services.embedder.settings import EmbedderSettings
 from services.engine.supervisor import EngineSupervisor
@@ -108,8 +109,10 @@ class AllInOne:
         blobs = await open_blob_store(BlobSettings(url=settings.blobs_url or folder_url(settings.data_dir)))
         index = IndexConnection(qdrant, api_key=settings.qdrant_api_key())
         self._closing.push_async_callback(index.aclose)
-        client = await self._closing.enter_async_context(AsyncClient(self._local, api_key=token or None))
-        searching = AsyncClient(self._local, api_key=token or None, retry=retriever.RETRY)
+        client = await self._closing.enter_async_context(
+            AsyncClient(self._local, api_key=token or None, on_behalf_of=turn)
+        )
+        searching = AsyncClient(self._local, api_key=token or None, retry=retriever.RETRY, on_behalf_of=turn)
         await self._closing.enter_async_context(searching)
         shared: dict[str, Any] = {
             "models_dir": settings.models_dir,

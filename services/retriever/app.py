@@ -9,6 +9,7 @@ from services.catalog.catalog import Catalog
 from services.common.metrics import Metrics
 from services.common.rpc import Edge
 from services.common.server import App, Binding
+from services.common.turns import turn
 from services.index.connection import IndexConnection
 from services.index.reader import IndexReader
 from services.retriever.client_embedder import ClientEmbedder
@@ -76,4 +77,4 @@ def build(settings: RetrieverSettings, deps: RetrieverDeps) -> App:
 def client_of(settings: RetrieverSettings, token: str) -> AsyncClient:
     """A client for the embedder and the reranker of the settings; `token` is the deployment's, empty for none."""
     targets = Targets(embedder=settings.embedder_target, reranker=settings.reranker_target)
-    return AsyncClient(settings.embedder_target, targets=targets, api_key=token or None, retry=RETRY)
+    return AsyncClient(settings.embedder_target, targets=targets, api_key=token or None, retry=RETRY, on_behalf_of=turn)

@@ -3,7 +3,9 @@
 import doctest
 
 import pytest
-from pergamon.client import AsyncClient, Targets, TlsConfig, filters, metadata, vectors
+from pergamon.client import AsyncClient, RetryPolicy, Targets, TlsConfig, filters, metadata, vectors
+from pergamon.client._calls import Calls
+from pergamon.client._retry import Timing
 
 
 @pytest.mark.parametrize("module", [filters, metadata, vectors], ids=lambda module: module.__name__)
@@ -52,3 +54,10 @@ async def test_one_string_for_a_list_of_texts_is_refused():
         for call in (client.embed("abc"), client.tokenize("abc"), client.rerank("q", "abc")):
             with pytest.raises(TypeError, match="one string"):
                 await call
+
+
+def test_calls_when_made_for_others_then_each_says_for_whom():
+    others = iter(["acme/k1", ""])
+    calls = Calls(timeout_s=5, api_key=None, retry=RetryPolicy(), timing=Timing(), on_behalf_of=lambda: next(others))
+    assert dict(calls.begin("embedder", None).metadata)["x-on-behalf-of"] == "acme/k1"
+    assert "x-on-behalf-of" not in dict(calls.begin("embedder", None).metadata)

@@ -1,6 +1,7 @@
 """The RPC edge over a real grpc.aio server: what a client sees of success, failure, deadlines and overload."""
 
 import asyncio
+import contextvars
 import hashlib
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,6 +21,7 @@ from services.common.metrics import Metrics
 from services.common.rpc import Call, Edge, rpc
 from services.common.server import App, Binding, GrpcServer
 from services.common.settings import ServerSettings
+from services.common.turns import ON_BEHALF_OF, take_turn, turn
 from tests.helpers.product import until
 
 NAME = pb.DESCRIPTOR.services_by_name["EmbedderService"].full_name
@@ -268,3 +270,36 @@ async def test_call_when_it_comes_then_whose_turn_it_takes_is_its_credential_or_
     else:
         assert clients[0].startswith("ipv4:127.0.0.1:")
         assert clients[2] != clients[0]
+
+
+@pytest.mark.parametrize(
+    ("key", "believed"), [("", True), ("secret", False), ("service", True)], ids=["open", "admin", "service"]
+)
+async def test_call_when_it_is_made_for_another_then_that_is_believed_of_services_alone(
+    tmp_path: Path, key: str, believed: bool
+) -> None:
+    entry = {"id": "k1", "sha256": hashlib.sha256(b"secret").hexdigest(), "tenant": "acme", "role": "admin"}
+    (tmp_path / "keys.json").write_text(json.dumps([entry]))
+    options = {"authenticator": Authenticator.load(tmp_path / "keys.json", "service")} if key else {}
+    seen: list[tuple[str, str]] = []
+
+    async def note(call: Call) -> None:
+        seen.append((call.client, turn()))
+
+    async with serving(note, **options) as (stub, _):
+        metadata = (("authorization", f"Bearer {key}"), (ON_BEHALF_OF, "acme/job_1"))
+        await stub.ListModels(pb.ListModelsRequest(), metadata=metadata)
+    ((client, handed_on),) = seen
+    assert (client == "acme/job_1") is believed
+    assert handed_on == client  # what this service calls in turn is for the same
+
+
+@pytest.mark.parametrize(
+    ("client", "said"), [("acme/k1", "acme/k1"), ("ключ", ""), ("a\nb", ""), ("x" * 300, "x" * 200)]
+)
+def test_turn_when_metadata_cannot_carry_it_then_it_is_not_sent(client: str, said: str) -> None:
+    def taken() -> str:
+        take_turn(client)
+        return turn()
+
+    assert contextvars.copy_context().run(taken) == said

@@ -75,11 +75,15 @@ class CallContext:
 class Calls:
     """Makes the calls of one client."""
 
-    def __init__(self, *, timeout_s: float, api_key: str | None, retry: RetryPolicy, timing: Timing) -> None:
+    def __init__(
+        self, *, timeout_s: float, api_key: str | None, retry: RetryPolicy, timing: Timing,
+        on_behalf_of: Callable[[], str] | None = None,
+    ) -> None:  # fmt: skip
         self._timeout_s = _checked(timeout_s)
         self._credentials: Metadata = (("authorization", f"Bearer {_checked_key(api_key)}"),) if api_key else ()
         self._retry = retry
         self._timing = timing
+        self._on_behalf_of = on_behalf_of
         self._closed = False
 
     def close(self) -> None:
@@ -96,9 +100,15 @@ class Calls:
             raise RuntimeError("the client is closed")
         budget = _checked(timeout_s) if timeout_s is not None else default_s or self._timeout_s
         request_id = uuid.uuid4().hex
+        other = self._on_behalf_of() if self._on_behalf_of is not None else ""
         return CallContext(
             request_id=request_id,
-            fixed_metadata=(*self._credentials, ("x-request-id", request_id), ("application", service)),
+            fixed_metadata=(
+                *self._credentials,
+                ("x-request-id", request_id),
+                ("application", service),
+                *((("x-on-behalf-of", other),) if other else ()),
+            ),
             deadline=self._timing.now() + budget,
             timing=self._timing,
             retry=self._retry,

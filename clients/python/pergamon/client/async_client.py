@@ -1,5 +1,6 @@
 """The client for asyncio: all services behind one object."""
 
+from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
@@ -23,6 +24,9 @@ class AsyncClient(EmbedderMethods, RerankerMethods, KnowledgeBaseMethods, Upload
     its attempts together; streams and uploads have an hour. Every failed call raises a PergamonError. Cancelling the
     task cancels the call on the server. `timing` replaces clock, sleep and chance in tests.
 
+    Clients take turns at the devices. One that calls for others says with `on_behalf_of`, asked with each call, for
+    whom; that is believed of other services, and where there are no credentials.
+
     >>> async with AsyncClient("127.0.0.1:7700", api_key="secret", timeout_s=10) as client:
     ...     models = await client.list_embedding_models()
     """
@@ -37,10 +41,15 @@ class AsyncClient(EmbedderMethods, RerankerMethods, KnowledgeBaseMethods, Upload
         timeout_s: float = 30.0,
         retry: RetryPolicy | None = None,
         timing: Timing | None = None,
+        on_behalf_of: Callable[[], str] | None = None,
     ) -> None:
         self._channels = Channels(target, targets, tls)
         self._calls = Calls(
-            timeout_s=timeout_s, api_key=api_key, retry=retry or RetryPolicy(), timing=timing or Timing()
+            timeout_s=timeout_s,
+            api_key=api_key,
+            retry=retry or RetryPolicy(),
+            timing=timing or Timing(),
+            on_behalf_of=on_behalf_of,
         )
 
     async def __aenter__(self) -> Self:
