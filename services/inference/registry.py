@@ -210,7 +210,8 @@ class ModelRegistry:
                 observer=self._observer_of(card.name),
             )
         except ServiceError as error:
-            self._failed[card.name] = (self._clock.monotonic(), error)
+            # Without the frames it came through: they hold the weights that were to be loaded.
+            self._failed[card.name] = (self._clock.monotonic(), copy(error))
             raise
         self._failed.pop(card.name, None)
         return engine
@@ -219,7 +220,7 @@ class ModelRegistry:
         """A trial takes seconds of the processor, and another model's place: too much for every call that names it."""
         at, error = self._failed.get(card.name, (0.0, None))
         if error is not None and self._clock.monotonic() - at < _FAILED_FOR_S:
-            raise copy(error).with_traceback(None)
+            raise copy(error)
 
     async def _unload(self, card: ModelCard) -> None:
         async with self._changing:
@@ -298,7 +299,7 @@ class ModelRegistry:
         except (Overloaded, DeadlineUnreachable):
             return engine.healthy
         except ServiceError:
-            return False
+            return self._loaded.get(engine.card.name) is not model  # one that was unloaded meanwhile is not missed
         return outcome.items[0].error is None
 
 

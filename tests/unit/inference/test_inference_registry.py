@@ -1,6 +1,8 @@
 """Which models are in memory: loaded and unloaded by call and by use, and never more than allowed."""
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -124,6 +126,44 @@ async def test_load_when_the_files_are_damaged_then_the_others_go_on_and_only_a_
         await embed(await models.engine(DEFAULT))
         assert await models.proves_healthy()
         assert models.loaded == {DEFAULT}
+
+
+async def test_load_when_it_failed_then_nothing_of_the_trial_stays_in_memory(models_dir: Path) -> None:
+    class Observer(SilentObserver):
+        """Handed to the load, and so in memory for as long as what it held."""
+
+    made: list[weakref.ref[Observer]] = []
+
+    def observer_of(name: str) -> Observer:
+        observer = Observer()
+        made.append(weakref.ref(observer))
+        return observer
+
+    served = ServedModels(names=(DEFAULT,), kinds=frozenset({ModelKind.DENSE}), pull_missing=False)
+    settings = InferenceSettings(models_dir=models_dir, backend="fake")
+    models = ModelRegistry(served, settings=settings, clock=CLOCK, observer_of=observer_of)
+    for _ in range(2):  # the second is told what became of the first
+        with pytest.raises(ModelInvalid, match="not the file its card describes"):
+            await models.engine(BROKEN)
+    for _ in range(4):  # whatever waited for the load is told
+        await asyncio.sleep(0)
+    gc.collect()
+    assert [one() for one in made] == [None]
+    await models.aclose()
+
+
+@pytest.mark.parametrize("steps", range(4))
+async def test_health_when_a_model_is_unloaded_meanwhile_then_the_others_are_not_reported_as_ill(
+    models_dir: Path, steps: int
+) -> None:
+    async with registry(models_dir) as models:
+        await models.load(DEFAULT)
+        await models.load("m-a")
+        unloading = asyncio.ensure_future(models.unload("m-a"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        assert await models.proves_healthy()
+        await unloading
 
 
 @pytest.mark.parametrize(
