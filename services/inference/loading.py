@@ -22,11 +22,20 @@ _PROBE = "The quick brown fox jumps over the lazy dog."
 _PROBE_TOLERANCE = 1e-3
 
 
-def load_backends(settings: InferenceSettings, card: ModelCard, folder: Path) -> list[Backend]:
+def load_backends(settings: InferenceSettings, card: ModelCard, folder: Path, *, cpu_streams: int = 1) -> list[Backend]:
     """One backend for each device of `settings.device`, as in `cuda:0,cuda:1`; a device named twice holds two.
 
-    If one cannot be loaded, those before are closed.
+    OpenVINO gives one for each of `cpu_streams`, over one model in memory. If one cannot be loaded, those before are
+    closed.
     """
+    if settings.backend == "openvino":
+        from services.inference.backends.openvino import OpenVinoBackend
+
+        return list(
+            OpenVinoBackend.load_streams(
+                folder, card, precision=settings.precision, threads=settings.threads, streams=cpu_streams
+            )
+        )
     devices = settings.device.split(",") if settings.backend in _ON_DEVICES else [settings.device]
     loaded: list[Backend] = []
     try:

@@ -23,11 +23,15 @@ from services.inference.types import BatchOutput, FloatArray, IntArray, Output, 
 _KEPT_SHAPES = "48"
 #: Parts of the messages of allocators that failed.
 _OUT_OF_MEMORY = ("bad_alloc", "could not allocate", "out of memory", "not enough memory", "Failed to allocate")
+_BUSY = "busy state"
 _SMALL_TOKENS, _STEP_SMALL, _STEP_LARGE = 512, 16, 8
 
 
 class OpenVinoBackend:
-    """One compiled model on the CPU, one pass at a time. `run` releases the interpreter lock while it computes."""
+    """One pass at a time of a model that was compiled for the CPU, alone or beside others that share it.
+
+    `run` releases the interpreter lock while it computes.
+    """
 
     def __init__(
         self, card: ModelCard, compiled: ov.CompiledModel, precision: str, *,
@@ -46,28 +50,40 @@ class OpenVinoBackend:
     def load(
         cls, folder: Path, card: ModelCard, *, precision: Literal["auto", "bf16", "f32"] = "auto", threads: int = 0
     ) -> "OpenVinoBackend":
-        """Build and compile the model in `folder`. Raises `ModelInvalid` where its tensors do not fit its config.
+        """`load_streams` with one stream: each pass has all threads."""
+        return cls.load_streams(folder, card, precision=precision, threads=threads, streams=1)[0]
 
-        `threads` 0 takes every core that this process may use.
+    @classmethod
+    def load_streams(
+        cls, folder: Path, card: ModelCard, *, precision: Literal["auto", "bf16", "f32"] = "auto", threads: int = 0,
+        streams: int,
+    ) -> "list[OpenVinoBackend]":  # fmt: skip
+        """Build and compile the model in `folder` once, for `streams` passes at a time that share its threads.
+
+        Raises `ModelInvalid` where its tensors do not fit its config. `threads` 0 takes every core that this process
+        may use; there are no more streams than threads. One thread a stream does more short passes in all, since no
+        thread waits for another; one stream does a long text sooner.
         """
         config = EncoderConfig.of(read_config(folder), card.name)
         core = ov.Core()
         native_bf16 = "BF16" in core.get_property("CPU", "OPTIMIZATION_CAPABILITIES")
         chosen = precision if precision != "auto" else "bf16" if native_bf16 else "f32"
+        cores = threads or usable_cores()
+        kept = max(1, min(streams, cores))
         options = {
-            "PERFORMANCE_HINT": "LATENCY",
-            "NUM_STREAMS": "1",
+            "PERFORMANCE_HINT": "LATENCY",  # streams are set below, and the hint would set others
+            "NUM_STREAMS": str(kept),
             "INFERENCE_PRECISION_HINT": chosen,
             # Pinned threads fight with the other processes of a small machine for the same cores.
             "ENABLE_CPU_PINNING": "NO",
             "CPU_RUNTIME_CACHE_CAPACITY": _KEPT_SHAPES,
-            "INFERENCE_NUM_THREADS": str(threads or usable_cores()),
+            "INFERENCE_NUM_THREADS": str(cores),
         }
         weights = Weights(folder)
         classifier = ClassifierHead.of(weights, config.hidden) if card.kind is ModelKind.RERANKER else None
         heads = TokenHeads.of(folder, card, config, weights)
         compiled = core.compile_model(build_model(card, config, weights, heads), "CPU", options)
-        return cls(card, compiled, chosen, classifier=classifier, heads=heads)
+        return [cls(card, compiled, chosen, classifier=classifier, heads=heads) for _ in range(kept)]
 
     def run(self, batch: TokenBatch) -> BatchOutput:
         try:
@@ -78,8 +94,12 @@ class OpenVinoBackend:
             raise
 
     def release_memory(self) -> None:
-        self._request = self._compiled.create_infer_request()  # a request in use would forbid the release
-        self._compiled.release_memory()
+        self._request = self._compiled.create_infer_request()  # drops the inputs and outputs of the last pass
+        try:
+            self._compiled.release_memory()
+        except RuntimeError as error:
+            if _BUSY not in str(error):  # another stream is in a pass, and holds what could be released
+                raise
 
     def close(self) -> None:
         del self._request, self._compiled

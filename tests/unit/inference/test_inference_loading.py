@@ -1,12 +1,14 @@
 """A model that does not fit its card or computes nonsense is refused at load; and which backends are loaded."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from services.inference.backend import Backend
 from services.inference.backends.fake import FakeBackend
 from services.inference.cards import ModelCard, ModelKind
 from services.inference.errors import ModelInvalid
@@ -14,7 +16,8 @@ from services.inference.loading import check_card, load_backends, probe
 from services.inference.settings import InferenceSettings
 from services.inference.tokenizer import TextTokenizer
 from services.inference.types import BatchOutput, SparseVector, TokenBatch
-from tests.helpers.inference import HIDDEN, card, m3_card, word_tokenizer, write_tiny_model
+from services.inference.worker import pad
+from tests.helpers.inference import HIDDEN, card, m3_card, of_length, word_tokenizer, write_tiny_model
 
 CARDS = [card(), card(ModelKind.RERANKER), card(ModelKind.SPARSE), m3_card()]
 NO_TERMS = SparseVector(indices=np.zeros(0, np.uint32), values=np.zeros(0, np.float32))
@@ -110,6 +113,23 @@ def test_load_backends_when_several_devices_are_named_then_each_has_one(tmp_path
     model = write_tiny_model(tmp_path, card())
     settings = InferenceSettings(backend="torch", device="cpu, cpu", precision="f32", threads=1)
     assert [backend.device for backend in load_backends(settings, model, tmp_path)] == ["cpu", "cpu"]
+
+
+def test_load_backends_when_there_are_two_streams_then_both_run_at_once_and_agree(tmp_path: Path):
+    model = write_tiny_model(tmp_path, card())
+    settings = InferenceSettings(threads=2, precision="f32")
+    backends = load_backends(settings, model, tmp_path, cpu_streams=2)
+    batches = [pad([of_length(n, seed) for n in (5, 9, 30)], model.outputs) for seed in range(8)]
+
+    def run(backend: Backend) -> list[np.ndarray]:
+        rows = [backend.run(batch).dense for batch in batches]
+        backend.release_memory()
+        return [row for row in rows if row is not None]
+
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(run, backends)
+    assert all(np.allclose(one, other, atol=1e-5) for one, other in zip(first, second, strict=True))
+    assert len(load_backends(settings, model, tmp_path, cpu_streams=9)) == 2  # as many as there are threads
 
 
 def test_load_backends_when_openvino_runs_then_there_is_one_whatever_the_device_says(tmp_path: Path):
