@@ -26,6 +26,10 @@ _FULL = 0.9
 HEALTH_CLIENT = "(health)"
 #: An estimate that forbids work of a size is put to the test so often.
 _TRY_EVERY_S = 10.0
+#: Waits turn out longer than estimated when the machine has other work; who would just make it may not.
+_WAIT_MARGIN = 1.25
+#: A call is given up in the queue when its time is below this share of what its own work alone would take.
+_HOPELESS = 0.7
 _GONE = "the accelerator was lost; this server is draining, use another one"
 _DRAINING = "this server is draining; use another one"
 
@@ -62,6 +66,7 @@ class _Call:
     outcomes: list[ItemOutput | ServiceError | None]
     tickets: set[Ticket] = field(default_factory=set[Ticket])
     pending: int = 0
+    tokens_left: int = 0
     started_at: float | None = None
     abandoned: bool = False
 
@@ -160,7 +165,7 @@ class Batcher:
             raise self._refused(
                 Overloaded(f"{what}: retry in {retry_after_s:.1f} s", retry_after_s=retry_after_s), items
             )
-        need_s, left_s = wait_s + self._own_seconds(tokens), deadline.remaining_s()
+        need_s, left_s = wait_s * _WAIT_MARGIN + self._own_seconds(tokens), deadline.remaining_s()
         if left_s <= 0.0 or (need_s > left_s and not self._may_try(tokens)):
             raise self._refused(
                 DeadlineUnreachable(
@@ -187,7 +192,7 @@ class Batcher:
             self._interactive_until = now + self._limits.interactive_memory_seconds
         call = _Call(
             done=self._loop.create_future(), deadline=deadline, submitted_at=now, lane=lane,
-            outcomes=[None] * len(items), pending=len(items),
+            outcomes=[None] * len(items), pending=len(items), tokens_left=tokens,
         )  # fmt: skip
         self._enqueue(call, items, outputs, client)
         self._fill_slots()
@@ -325,10 +330,31 @@ class Batcher:
         wanted = False
         for waiter, _ in ticket.waiters:
             call = _call_of(waiter)
-            wanted = wanted or not (call.abandoned or call.deadline.expired)
+            if call.abandoned:
+                continue
+            if self._is_hopeless(call):
+                self._give_up(call)
+            else:
+                wanted = True
         if not wanted:
             self._end(ticket, _expired(), "expired")
         return wanted
+
+    def _is_hopeless(self, call: _Call) -> bool:
+        """Whether its time is over, or would be even if nobody else had work. At the start of a call that is what
+        admission says; it lets some in to learn whether it still holds."""
+        left_s = call.deadline.remaining_s()
+        if left_s <= 0.0:
+            return True
+        waited_s = self._clock.monotonic() - call.submitted_at
+        alone_s = self._cost.seconds(call.tokens_left) / len(self._devices)
+        return waited_s > left_s and left_s < alone_s * _HOPELESS
+
+    def _give_up(self, call: _Call) -> None:
+        """All of it: a part of an answer that comes too late is work lost for those who could be in time."""
+        self._drop(call, "expired")
+        if not call.done.done():
+            call.done.set_result(None)
 
     def _taken(self, device: Device, work: Pass) -> None:
         now = self._clock.monotonic()
@@ -353,9 +379,17 @@ class Batcher:
     def _ended(self, device: Device, ended: PassEnded) -> None:
         device.ended()
         self._learn(ended)
+        done = failed = 0
         for ticket, outcome in zip(ended.work.tickets, ended.outcomes, strict=True):
-            self._lost = self._lost or isinstance(outcome, DeviceLost)
-            self._end(ticket, outcome)
+            if isinstance(outcome, ServiceError):
+                self._lost = self._lost or isinstance(outcome, DeviceLost)
+                failed += self._hand_out(ticket, outcome)
+            else:
+                done += self._hand_out(ticket, outcome)
+        if done:
+            self._observer.items_ended("done", done)
+        if failed:
+            self._observer.items_ended("failed", failed)
         if self._lost:
             self._take_back()
             self._fail_waiting(DeviceLost(_GONE))
@@ -387,8 +421,12 @@ class Batcher:
 
     # --- out
 
-    def _end(self, ticket: Ticket, outcome: ItemOutput | ServiceError, how: ItemEnd | None = None) -> None:
-        """Hand the outcome to all who wait for the item."""
+    def _end(self, ticket: Ticket, error: ServiceError, how: ItemEnd = "failed") -> None:
+        if ended := self._hand_out(ticket, error):
+            self._observer.items_ended(how, ended)
+
+    def _hand_out(self, ticket: Ticket, outcome: ItemOutput | ServiceError) -> int:
+        """Give the outcome to all who wait for the item, and say how many they are."""
         if self._in_flight.get(ticket.key) is ticket:
             del self._in_flight[ticket.key]
         ended = 0
@@ -398,25 +436,37 @@ class Batcher:
                 continue
             call.outcomes[index] = outcome
             call.pending -= 1
+            call.tokens_left -= ticket.tokens
             ended += 1
             if call.pending == 0 and not call.done.done():
                 call.done.set_result(None)
-        if ended:
-            self._observer.items_ended(how or ("failed" if isinstance(outcome, ServiceError) else "done"), ended)
+        return ended
 
     def _abandon(self, call: _Call, how: ItemEnd) -> None:
         """This caller waits no more: what only it wanted is dropped from the queue, or ignored when it comes."""
+        if call.abandoned:
+            return
+        alone = self._drop(call, how)
+        if any(not ticket.queued and self._in_flight.get(ticket.key) is ticket for ticket in alone):
+            self._take_back()
+            for ticket in alone:
+                self._forget(ticket)
+        if not self._closing:
+            self._offer_next()
+
+    def _drop(self, call: _Call, how: ItemEnd) -> list[Ticket]:
+        """Take what only this call wanted out of the queue; returns that, some of which may be in passes already."""
         if call.pending:
             self._observer.items_ended(how, call.pending)
         call.abandoned = True
         alone = [t for t in call.tickets if all(_call_of(waiter).abandoned for waiter, _ in t.waiters)]
-        if any(not ticket.queued and self._in_flight.get(ticket.key) is ticket for ticket in alone):
-            self._take_back()
         for ticket in alone:
-            if self._lanes.queues[ticket.lane].discard(ticket) and self._in_flight.get(ticket.key) is ticket:
-                del self._in_flight[ticket.key]
-        if not self._closing:
-            self._offer_next()
+            self._forget(ticket)
+        return alone
+
+    def _forget(self, ticket: Ticket) -> None:
+        if self._lanes.queues[ticket.lane].discard(ticket) and self._in_flight.get(ticket.key) is ticket:
+            del self._in_flight[ticket.key]
 
     def _fail_waiting(self, error: ServiceError) -> None:
         for queue in self._lanes.queues.values():

@@ -1,5 +1,6 @@
 """The one thread that drives the device: takes a prepared pass, runs it, hands back one outcome per item."""
 
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -87,27 +88,30 @@ class DeviceWorker:
         self._on_ended = on_ended
         self._slot: Pass | None = None
         self._stopping = False
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        #: Wakes the thread: handing over by a condition costs the event loop several times as much.
+        self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._rung = False
         self._thread = threading.Thread(target=self._loop, name=f"device-{backend.card.name}", daemon=True)
         self._thread.start()
 
     def offer(self, work: Pass) -> None:
-        with self._changed:
+        with self._lock:
             if self._slot is not None:
                 raise RuntimeError("the slot of the device worker is taken; retract first")
             self._slot = work
-            self._changed.notify()
+            self._ring()
 
     def retract(self) -> Pass | None:
-        with self._changed:
+        with self._lock:
             work, self._slot = self._slot, None
             return work
 
     def stop(self) -> None:
         """Let the thread end after the pass it is in; a pass in the slot is not run."""
-        with self._changed:
+        with self._lock:
             self._stopping = True
-            self._changed.notify()
+            self._ring()
 
     @property
     def alive(self) -> bool:
@@ -124,13 +128,21 @@ class DeviceWorker:
                 return
 
     def _take(self) -> Pass | None:
-        with self._changed:
-            while self._slot is None and not self._stopping:
-                self._changed.wait()
-            if self._stopping:
-                return None
-            work, self._slot = self._slot, None
-            return work
+        while True:
+            self._bell.get()
+            with self._lock:
+                self._rung = False
+                if self._stopping:
+                    return None
+                work, self._slot = self._slot, None
+            if work is not None:  # else it was retracted before the bell was heard
+                return work
+
+    def _ring(self) -> None:
+        """At most one ring is unheard, however often work is offered and retracted during a pass."""
+        if not self._rung:
+            self._rung = True
+            self._bell.put(None)
 
     def _run(self, work: Pass) -> PassEnded:
         started = time.perf_counter()

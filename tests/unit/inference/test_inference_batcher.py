@@ -220,6 +220,24 @@ async def test_submit_when_the_deadline_passes_in_the_queue_then_expires_without
         assert [batch.ids.shape[1] for batch in b.backend.passes] == [5]
 
 
+async def test_submit_when_a_call_can_no_longer_be_done_in_time_then_it_is_given_up_whole():
+    async with bench(known_passes=[(64, 1.0)]) as b:
+        first = await b.running(of_length(64))
+        late = b.submit(*(of_length(60) for _ in range(4)), seconds=10)
+        await settle()
+        other = b.submit(of_length(33), client="other")
+        await settle()
+        b.clock.advance(8)  # two seconds are left, for four of work
+        b.batcher._recut()  # pyright: ignore[reportPrivateUsage]
+        b.backend.open()
+        outcome = await late
+        assert all(isinstance(one, DeadlineExceeded) for one in outcome.outcomes)
+        assert _is_row((await other).outcomes[0])
+        await first
+        assert [batch.ids.shape[1] for batch in b.backend.passes] == [64, 33]
+        assert b.seen.ends == {"done": 2, "expired": 4}
+
+
 async def test_submit_when_the_device_hangs_then_the_caller_is_released_at_its_deadline():
     async with bench() as b:
         outcome = await b.submit(of_length(5), seconds=0.02)
