@@ -59,6 +59,10 @@ class Deadline:
     def expired(self) -> bool:
         return self.clock.monotonic() >= self.at
 
+    def within(self, seconds: float) -> "Deadline":
+        """The deadline of a part that should take at most `seconds`: whichever ends first."""
+        return Deadline.after(self.capped(seconds), self.clock)
+
     def capped(self, seconds: float) -> float:
         """Seconds to grant a step that should take at most `seconds`: whichever ends first."""
         return min(seconds, self.remaining_s())

@@ -62,6 +62,11 @@ def secret_in(file: Path | None) -> str:
     return "" if file is None else file.read_text(encoding="utf-8").strip()
 
 
+def names_in(listed: str) -> tuple[str, ...]:
+    """What is listed by comma."""
+    return tuple(filter(None, (name.strip() for name in listed.split(","))))
+
+
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True

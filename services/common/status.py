@@ -3,6 +3,7 @@
 import grpc
 from google.protobuf import any_pb2, duration_pb2
 from google.rpc import error_details_pb2, status_pb2
+from pergamon.type.v1.item_error_pb2 import ItemError
 
 from services.common.errors import ERROR_DOMAIN, ServiceError
 
@@ -51,6 +52,17 @@ def code_number(error: ServiceError) -> int:
     """google.rpc.Code of `error`, as an integer."""
     number: int = error.error_reason.code.value[0]
     return number
+
+
+def item_error(error: ServiceError) -> ItemError:
+    """`error` as that of one item of a batch, or of one request of a stream."""
+    delay_s = error.retry_after_s
+    return ItemError(
+        code=code_number(error),
+        reason=error.error_reason.name,
+        message=shown(error),
+        retry_after_ms=0 if delay_s is None else max(1, round(delay_s * 1000)),
+    )
 
 
 def status_code(error: ServiceError) -> grpc.StatusCode:

@@ -1,5 +1,6 @@
 """How a passage was found and how well it fits, as search reports it."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -51,3 +52,11 @@ class PassageScores:
         if self.dense and self.bm25:
             return MatchedBy.BOTH
         return MatchedBy.SEMANTIC if self.dense else MatchedBy.KEYWORD
+
+
+def sigmoid(value: float) -> float:
+    """1 / (1 + e^-value) in double precision, without overflow at either end."""
+    if value >= 0:
+        return 1 / (1 + math.exp(-value))
+    grown = math.exp(value)
+    return grown / (1 + grown)

@@ -9,10 +9,11 @@ from services.common.health import Remembered
 from services.common.metrics import Metrics
 from services.common.rpc import Edge
 from services.common.server import App, Binding
+from services.common.settings import names_in
 from services.embedder.bm25 import Bm25Encoder
 from services.embedder.engine import EmbedderEngine
 from services.embedder.servicer import SERVICE, EmbedderServicer
-from services.embedder.settings import EmbedderSettings, names_in
+from services.embedder.settings import EmbedderSettings
 from services.inference.cards import ModelKind
 from services.inference.observe import MetricsObserver, device_lost
 from services.inference.registry import ModelRegistry, ServedModels

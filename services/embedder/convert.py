@@ -5,10 +5,9 @@ import math
 import numpy as np
 from pergamon.embedder.v1 import embedder_pb2 as pb
 from pergamon.type.v1 import model_pb2, vectors_pb2
-from pergamon.type.v1.item_error_pb2 import ItemError
 
 from services.common.errors import FieldViolation, InvalidRequest, Reason, ServiceError
-from services.common.status import code_number, shown
+from services.common.status import item_error
 from services.common.validation import Violations
 from services.embedder.dense import pack
 from services.embedder.models import ModelInfo
@@ -162,16 +161,6 @@ def embed_out(call: EmbedCall, reply: EmbedReply, *, max_bytes: int) -> pb.Embed
             inference_ms=reply.timing.inference_ms,
             total_ms=reply.timing.total_ms,
         ),
-    )
-
-
-def item_error(error: ServiceError) -> ItemError:
-    delay_s = error.retry_after_s
-    return ItemError(
-        code=code_number(error),
-        reason=error.error_reason.name,
-        message=shown(error),
-        retry_after_ms=0 if delay_s is None else max(1, round(delay_s * 1000)),
     )
 
 

@@ -8,11 +8,13 @@ from pergamon.embedder.v1 import embedder_pb2 as pb
 from pergamon.embedder.v1 import embedder_pb2_grpc as stubs
 
 from services.common.auth import Role
+from services.common.clock import Deadline
 from services.common.errors import ServiceError
 from services.common.ordered import in_order
 from services.common.rpc import Call, Edge, rpc
+from services.common.status import item_error
 from services.common.validation import required
-from services.embedder.convert import embed_in, embed_out, input_type_in, item_error, model_out, texts_in
+from services.embedder.convert import embed_in, embed_out, input_type_in, model_out, texts_in
 from services.embedder.engine import EmbedderEngine
 from services.embedder.types import EmbedReply
 
@@ -37,7 +39,7 @@ class EmbedderServicer(stubs.EmbedderServiceServicer):
 
     @rpc(Role.READER)
     async def Embed(self, call: Call, request: pb.EmbedRequest) -> pb.EmbedResponse:
-        return await self._embed(call, request)
+        return await self._embed(call, request, call.deadline)
 
     @rpc(Role.READER, timeout_s=_STREAM_TIMEOUT_S)
     async def EmbedStream(
@@ -84,15 +86,16 @@ class EmbedderServicer(stubs.EmbedderServiceServicer):
     async def UnloadModel(self, call: Call, request: pb.UnloadModelRequest) -> pb.UnloadModelResponse:
         return pb.UnloadModelResponse(model=model_out(await self._engine.unload(required("model", request.model))))
 
-    async def _embed(self, call: Call, request: pb.EmbedRequest) -> pb.EmbedResponse:
+    async def _embed(self, call: Call, request: pb.EmbedRequest, deadline: Deadline) -> pb.EmbedResponse:
         asked = embed_in(request, max_texts=self._max_texts)
-        reply = await self._engine.embed(asked, call.deadline, client=call.client)
+        reply = await self._engine.embed(asked, deadline, client=call.client)
         out = partial(embed_out, asked, reply, max_bytes=self._max_reply_bytes)
         return out() if _elements(reply) <= _INLINE_ELEMENTS else await asyncio.to_thread(out)
 
     async def _embed_one(self, call: Call, one: pb.EmbedStreamRequest) -> pb.EmbedStreamResponse:
+        deadline = call.deadline.within(self.edge.default_timeout_s)
         try:
-            return pb.EmbedStreamResponse(id=one.id, response=await self._embed(call, one.request))
+            return pb.EmbedStreamResponse(id=one.id, response=await self._embed(call, one.request, deadline))
         except ServiceError as error:
             return pb.EmbedStreamResponse(id=one.id, error=item_error(error))
 

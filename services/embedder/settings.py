@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from services.common.settings import ServerSettings, default_models_dir
+from services.common.settings import ServerSettings, default_models_dir, names_in
 
 
 class EmbedderSettings(ServerSettings):
@@ -50,8 +50,3 @@ class EmbedderSettings(ServerSettings):
     @property
     def model_names(self) -> tuple[str, ...]:
         return names_in(self.embedding_models)
-
-
-def names_in(listed: str) -> tuple[str, ...]:
-    """What is listed by comma."""
-    return tuple(filter(None, (name.strip() for name in listed.split(","))))

@@ -9,13 +9,14 @@ from services.common.health import Remembered
 from services.common.metrics import Metrics
 from services.common.rpc import Edge
 from services.common.server import App, Binding
+from services.common.settings import names_in
 from services.inference.cards import ModelKind
 from services.inference.observe import MetricsObserver, device_lost
 from services.inference.registry import ModelRegistry, ServedModels
 from services.inference.settings import InferenceSettings
 from services.reranker.engine import RerankerEngine
 from services.reranker.servicer import SERVICE, RerankerServicer
-from services.reranker.settings import RerankerSettings, names_in
+from services.reranker.settings import RerankerSettings
 from services.tei import app as tei
 from services.tei.models import Offer, Offers
 

@@ -4,10 +4,9 @@ import re
 
 from pergamon.reranker.v1 import reranker_pb2 as pb
 from pergamon.type.v1 import model_pb2
-from pergamon.type.v1.item_error_pb2 import ItemError
 
-from services.common.errors import FieldViolation, InvalidRequest, Reason, ServiceError
-from services.common.status import code_number, shown
+from services.common.errors import FieldViolation, InvalidRequest, Reason
+from services.common.status import item_error
 from services.common.validation import Violations
 from services.domain.scores import RelevanceLabel
 from services.inference.cards import ModelCard
@@ -89,16 +88,6 @@ def rerank_out(call: RerankCall, reply: RerankReply) -> pb.RerankResponse:
         ),
         query_truncated=reply.query_truncated,
         language_unsupported=reply.language_unsupported,
-    )
-
-
-def item_error(error: ServiceError) -> ItemError:
-    delay_s = error.retry_after_s
-    return ItemError(
-        code=code_number(error),
-        reason=error.error_reason.name,
-        message=shown(error),
-        retry_after_ms=0 if delay_s is None else max(1, round(delay_s * 1000)),
     )
 
 

@@ -1,12 +1,11 @@
 """The reranker's one job: scores for passages, best first."""
 
 import asyncio
-import math
 import time
 from functools import partial
 
 from services.common.clock import Deadline
-from services.domain.scores import RelevanceLabel, RerankScore
+from services.domain.scores import RelevanceLabel, RerankScore, sigmoid
 from services.inference.cards import ModelCard
 from services.inference.engine import RerankOutcome
 from services.inference.registry import ModelRegistry
@@ -112,11 +111,3 @@ def judged(logit: float, card: ModelCard) -> RerankScore:
     else:
         label = RelevanceLabel.LOW
     return RerankScore(logit=logit, probability=sigmoid(logit), label=label)
-
-
-def sigmoid(value: float) -> float:
-    """1 / (1 + e^-value), without overflow at either end."""
-    if value >= 0:
-        return 1 / (1 + math.exp(-value))
-    grown = math.exp(value)
-    return grown / (1 + grown)

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 import numpy as np
 
 from services.common.auth import Role
-from services.common.clock import Deadline
 from services.common.ordered import in_order
 from services.common.rpc import Call, Edge, rpc
 from services.common.validation import Violations
@@ -131,9 +130,7 @@ class TeiEmbedServicer(stubs.EmbedServicer):
             prefix=prompt_in(request.prompt_name if request.HasField("prompt_name") else None, engine.card),
             truncation=truncation,
             lane=lane,
-            deadline=Deadline.after(call.deadline.capped(self.edge.default_timeout_s), self.edge.clock)
-            if lane is Lane.BULK
-            else call.deadline,
+            deadline=call.deadline.within(self.edge.default_timeout_s) if lane is Lane.BULK else call.deadline,
             client=call.client,
         )
         if (error := outcome.items[0].error) is not None:

@@ -1,17 +1,16 @@
 """tei.v1.Rerank: how well texts answer a query, best first."""
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from services.common.auth import Role
-from services.common.clock import Deadline
 from services.common.errors import FieldViolation, InvalidRequest, Reason
 from services.common.ordered import in_order
 from services.common.rpc import Call, Edge, rpc
 from services.common.validation import Violations
+from services.domain.scores import sigmoid
 from services.inference.engine import InferenceEngine, RerankOutcome
 from services.inference.types import Lane, Truncation
 from services.tei.convert import MAX_CHARS, Spent, first_error, placed, require_room, require_text, truncation_in
@@ -46,7 +45,7 @@ class _Judged:
             pb.Rank(
                 index=index,
                 text=self.texts[index] if return_text else None,
-                score=self.logits[index] if raw_scores else _sigmoid(self.logits[index]),
+                score=self.logits[index] if raw_scores else sigmoid(self.logits[index]),
             )
             for index in order
         ]
@@ -108,8 +107,7 @@ class TeiRerankServicer(stubs.RerankServicer):
             query = await _fitted(engine, head.query, truncation)
             outcome = await engine.rerank(
                 query, group.texts, truncation=truncation, lane=Lane.BULK,
-                deadline=Deadline.after(call.deadline.capped(self.edge.default_timeout_s), self.edge.clock),
-                client=call.client,
+                deadline=call.deadline.within(self.edge.default_timeout_s), client=call.client,
             )  # fmt: skip
         _raise_first_error(outcome, "stream", group.first)
         return group, outcome
@@ -156,11 +154,3 @@ def _raise_first_error(outcome: RerankOutcome, field: str, first: int) -> None:
     if (failed := first_error([item.error for item in outcome.items])) is not None:
         place, error = failed
         raise placed(error, f"{field}[{first + place}]")
-
-
-def _sigmoid(value: float) -> float:
-    """In double precision, without overflow at either end."""
-    if value >= 0:
-        return 1 / (1 + math.exp(-value))
-    grown = math.exp(value)
-    return grown / (1 + grown)

@@ -4,14 +4,20 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import grpc
 from pergamon.client import EmbedStreamRequest, Priority, embed_request
 from pergamon.embedder.v1 import embedder_pb2 as pb
+from pergamon.embedder.v1 import embedder_pb2_grpc as stubs
 
+from services.common.auth import Authenticator
 from services.common.clock import Deadline, SystemClock
+from services.common.errors import NotFound
+from services.common.metrics import Metrics
+from services.common.rpc import Edge
 from services.embedder.bm25 import Bm25Encoder
 from services.embedder.engine import EmbedderEngine
-from services.embedder.servicer import bytes_in_work
-from services.embedder.types import DenseOutput, EmbedCall
+from services.embedder.servicer import EmbedderServicer, bytes_in_work
+from services.embedder.types import DenseOutput, EmbedCall, EmbedReply
 from services.inference.backends.fake import FakeBackend
 from services.inference.batcher import Batcher, BatcherLimits
 from services.inference.cards import ModelCard
@@ -50,6 +56,37 @@ async def test_stream_when_requests_differ_then_each_gets_its_own_answer_in_orde
     ]
     assert [report.error.reason for report in replies[4].response.reports] == ["EMPTY_INPUT", ""]
     assert embedder.sample("pergamon_inference_pass_seconds_count", model=DENSE, lane="bulk") > 0
+
+
+class NotesDeadlines:
+    """The part of the engine that a stream asks."""
+
+    def __init__(self) -> None:
+        self.remaining_s: list[float] = []
+
+    async def embed(self, call: EmbedCall, deadline: Deadline, *, client: str) -> EmbedReply:
+        self.remaining_s.append(deadline.remaining_s())
+        raise NotFound.model("none", ())
+
+
+async def test_stream_when_it_has_no_deadline_then_each_request_has_that_of_a_call_without_one() -> None:
+    engine = NotesDeadlines()
+    edge = Edge(authenticator=Authenticator.open_to_all(), metrics=Metrics(), clock=CLOCK, default_timeout_s=30)
+    servicer = EmbedderServicer(edge, engine, max_texts=8, max_reply_bytes=1 << 20)  # type: ignore[arg-type]
+    server = grpc.aio.server()
+    stubs.add_EmbedderServiceServicer_to_server(servicer, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+
+    async def requests() -> AsyncGenerator[EmbedStreamRequest]:
+        for number in "12":
+            yield EmbedStreamRequest(id=number, request=embed_request(["w1"]))
+
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+        replies = [reply async for reply in stubs.EmbedderServiceStub(channel).EmbedStream(requests())]
+    await server.stop(None)
+    assert [reply.error.reason for reply in replies] == ["MODEL_NOT_FOUND"] * 2
+    assert [round(left_s, -1) for left_s in engine.remaining_s] == [30, 30]
 
 
 def test_bytes_in_work_when_texts_are_long_then_few_requests_fill_a_stream() -> None:

@@ -5,9 +5,9 @@ import math
 import pytest
 
 from services.common.errors import Reason, ServiceError
+from services.domain.scores import sigmoid
 from services.inference.errors import EmptyInput, InferenceFailed, InputTooLong
 from services.inference.types import Lane
-from services.reranker.engine import sigmoid
 from services.reranker.errors import LanguageNotSupported
 from services.reranker.types import RerankReply
 from tests.unit.reranker.reranker_builders import MAX_TOKENS, SEP, call, deadline, told, words

@@ -36,11 +36,13 @@ class Gate:
     begun: list[str] = field(default_factory=list)
     ended: list[str] = field(default_factory=list)
     clients: set[str] = field(default_factory=set)
+    remaining_s: list[float] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     moved: asyncio.Condition = field(default_factory=asyncio.Condition)
 
     async def rerank(self, call: RerankCall, deadline: Deadline, *, client: str) -> RerankReply:
         self.clients.add(client)
+        self.remaining_s.append(deadline.remaining_s())
         await self._note(self.begun, call.query)
         try:
             if call.query in self.held:
@@ -143,6 +145,27 @@ async def test_stream_when_those_in_work_have_the_passages_of_a_largest_call_the
         assert gate.begun == ["0", "1", "2"]
         gate.open.set()
         assert [reply.id async for reply in replies] == [f"id {number}" for number in range(6)]
+
+
+async def test_stream_when_those_in_work_have_long_texts_then_no_other_is_read():
+    gate = Gate(held=frozenset(map(str, range(6))))
+    async with serving(gate) as stub:
+        requests = [request("a" * (12 << 20), query=str(number)) for number in range(6)]
+        replies = stub.RerankStream(stream_of(requests), timeout=WAIT_S)
+        await gate.until(gate.begun, 3)
+        await stub.ListModels(pb.ListModelsRequest(), timeout=WAIT_S)  # time enough to begin another
+        assert gate.begun == ["0", "1", "2"]
+        gate.open.set()
+        assert [reply.id async for reply in replies] == [f"id {number}" for number in range(6)]
+
+
+async def test_stream_when_it_has_no_deadline_then_each_request_has_that_of_a_call_without_one():
+    gate = Gate()
+    async with serving(gate) as stub:
+        assert len([reply async for reply in stub.RerankStream(stream_of(numbered(2)))]) == 2
+        await stub.Rerank(numbered(1)[0], timeout=5)
+    assert [round(left_s, -1) for left_s in gate.remaining_s[:2]] == [60, 60]
+    assert gate.remaining_s[2] < 6
 
 
 async def test_stream_when_nobody_reads_then_the_sender_is_held_up():

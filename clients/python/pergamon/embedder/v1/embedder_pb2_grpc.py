@@ -103,7 +103,8 @@ class EmbedderServiceServicer:
     def EmbedStream(self, request_iterator, context):
         """Embeds a stream of batches. Replies come in the order of the requests; at most 16 requests of one stream are in work, and
         fewer where they are large (about 64 MiB of texts and vectors), so that a slow reader holds up the sender. Each request
-        waits with its own priority. A request that fails gets an error in its reply and the stream goes on.
+        waits with its own priority, and no longer than a call that brings no deadline (60 s unless configured). A request that
+        fails gets an error in its reply and the stream goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,7 +49,8 @@ class EmbedderServiceStub:
     EmbedStream: _grpc.StreamStreamMultiCallable[_embedder_pb2.EmbedStreamRequest, _embedder_pb2.EmbedStreamResponse]
     """Embeds a stream of batches. Replies come in the order of the requests; at most 16 requests of one stream are in work, and
     fewer where they are large (about 64 MiB of texts and vectors), so that a slow reader holds up the sender. Each request
-    waits with its own priority. A request that fails gets an error in its reply and the stream goes on.
+    waits with its own priority, and no longer than a call that brings no deadline (60 s unless configured). A request that
+    fails gets an error in its reply and the stream goes on.
     """
     Tokenize: _grpc.UnaryUnaryMultiCallable[_embedder_pb2.TokenizeRequest, _embedder_pb2.TokenizeResponse]
     """Counts the tokens of texts, as the model would see them, and returns their ids if asked.
@@ -99,7 +100,8 @@ class EmbedderServiceAsyncStub(EmbedderServiceStub):
     EmbedStream: _aio.StreamStreamMultiCallable[_embedder_pb2.EmbedStreamRequest, _embedder_pb2.EmbedStreamResponse]  # type: ignore[assignment]
     """Embeds a stream of batches. Replies come in the order of the requests; at most 16 requests of one stream are in work, and
     fewer where they are large (about 64 MiB of texts and vectors), so that a slow reader holds up the sender. Each request
-    waits with its own priority. A request that fails gets an error in its reply and the stream goes on.
+    waits with its own priority, and no longer than a call that brings no deadline (60 s unless configured). A request that
+    fails gets an error in its reply and the stream goes on.
     """
     Tokenize: _aio.UnaryUnaryMultiCallable[_embedder_pb2.TokenizeRequest, _embedder_pb2.TokenizeResponse]  # type: ignore[assignment]
     """Counts the tokens of texts, as the model would see them, and returns their ids if asked.
@@ -158,7 +160,8 @@ class EmbedderServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_embedder_pb2.EmbedStreamResponse], _abc.AsyncIterator[_embedder_pb2.EmbedStreamResponse]]:
         """Embeds a stream of batches. Replies come in the order of the requests; at most 16 requests of one stream are in work, and
         fewer where they are large (about 64 MiB of texts and vectors), so that a slow reader holds up the sender. Each request
-        waits with its own priority. A request that fails gets an error in its reply and the stream goes on.
+        waits with its own priority, and no longer than a call that brings no deadline (60 s unless configured). A request that
+        fails gets an error in its reply and the stream goes on.
         """
 
     @_abc_1.abstractmethod

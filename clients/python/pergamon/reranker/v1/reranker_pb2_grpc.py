@@ -89,8 +89,9 @@ class RerankerServiceServicer:
 
     def RerankStream(self, request_iterator, context):
         """Scores a stream of requests. Replies come in the order of the requests; of one stream, at most 16 requests are in work,
-        and no other is read while those have the passages of a largest call together, so that a slow reader holds up the
-        sender. A request that fails gets an error in its reply and the stream goes on.
+        and no other is read while those have the passages of a largest call together, or about 64 MiB of texts with their
+        replies, so that a slow reader holds up the sender. Each request waits no longer than a call that brings no deadline
+        (60 s unless configured). A request that fails gets an error in its reply and the stream goes on.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

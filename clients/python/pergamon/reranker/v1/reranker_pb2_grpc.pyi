@@ -45,8 +45,9 @@ class RerankerServiceStub:
     """
     RerankStream: _grpc.StreamStreamMultiCallable[_reranker_pb2.RerankStreamRequest, _reranker_pb2.RerankStreamResponse]
     """Scores a stream of requests. Replies come in the order of the requests; of one stream, at most 16 requests are in work,
-    and no other is read while those have the passages of a largest call together, so that a slow reader holds up the
-    sender. A request that fails gets an error in its reply and the stream goes on.
+    and no other is read while those have the passages of a largest call together, or about 64 MiB of texts with their
+    replies, so that a slow reader holds up the sender. Each request waits no longer than a call that brings no deadline
+    (60 s unless configured). A request that fails gets an error in its reply and the stream goes on.
     """
     ListModels: _grpc.UnaryUnaryMultiCallable[_reranker_pb2.ListModelsRequest, _reranker_pb2.ListModelsResponse]
     """Lists the models this server serves."""
@@ -83,8 +84,9 @@ class RerankerServiceAsyncStub(RerankerServiceStub):
     """
     RerankStream: _aio.StreamStreamMultiCallable[_reranker_pb2.RerankStreamRequest, _reranker_pb2.RerankStreamResponse]  # type: ignore[assignment]
     """Scores a stream of requests. Replies come in the order of the requests; of one stream, at most 16 requests are in work,
-    and no other is read while those have the passages of a largest call together, so that a slow reader holds up the
-    sender. A request that fails gets an error in its reply and the stream goes on.
+    and no other is read while those have the passages of a largest call together, or about 64 MiB of texts with their
+    replies, so that a slow reader holds up the sender. Each request waits no longer than a call that brings no deadline
+    (60 s unless configured). A request that fails gets an error in its reply and the stream goes on.
     """
     ListModels: _aio.UnaryUnaryMultiCallable[_reranker_pb2.ListModelsRequest, _reranker_pb2.ListModelsResponse]  # type: ignore[assignment]
     """Lists the models this server serves."""
@@ -130,8 +132,9 @@ class RerankerServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_reranker_pb2.RerankStreamResponse], _abc.AsyncIterator[_reranker_pb2.RerankStreamResponse]]:
         """Scores a stream of requests. Replies come in the order of the requests; of one stream, at most 16 requests are in work,
-        and no other is read while those have the passages of a largest call together, so that a slow reader holds up the
-        sender. A request that fails gets an error in its reply and the stream goes on.
+        and no other is read while those have the passages of a largest call together, or about 64 MiB of texts with their
+        replies, so that a slow reader holds up the sender. Each request waits no longer than a call that brings no deadline
+        (60 s unless configured). A request that fails gets an error in its reply and the stream goes on.
         """
 
     @_abc_1.abstractmethod
