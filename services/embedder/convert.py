@@ -25,6 +25,8 @@ from services.inference.cards import ModelKind
 from services.inference.types import FloatArray, InputType, Lane, Output, SparseVector, Truncation
 
 _MAX_INSTRUCTION_CHARS = 2_000
+#: Of a text to tokenise, and of those of a call: it is done in full, in memory and on a thread that cannot be stopped.
+_MAX_TOKENIZE_CHARS, _MAX_TOKENIZE_CHARS_A_CALL = 1 << 20, 4 << 20
 #: What a reply holds beside its vectors: a report for each text, names, timing.
 _REPORT_BYTES, _FRAME_BYTES = 64, 4_096
 
@@ -119,6 +121,32 @@ def texts_in(count: int, max_texts: int) -> None:
         raise InvalidRequest.of(
             FieldViolation(field="texts", description=f"holds {count} texts, at most {max_texts} are allowed"),
             reason=Reason.BATCH_TOO_LARGE,
+        )
+
+
+def tokenize_in(request: pb.TokenizeRequest, *, max_texts: int) -> None:
+    """Raises BATCH_TOO_LARGE for too many texts, INPUT_TOO_LONG for too many characters."""
+    texts_in(len(request.texts), max_texts)
+    sizes = [len(text) for text in request.texts]
+    long = [number for number, size in enumerate(sizes) if size > _MAX_TOKENIZE_CHARS]
+    if long:
+        raise InvalidRequest.of(
+            *(
+                FieldViolation(
+                    field=f"texts[{number}]",
+                    description=f"has {sizes[number]} characters, at most {_MAX_TOKENIZE_CHARS} are allowed",
+                )
+                for number in long
+            ),
+            reason=Reason.INPUT_TOO_LONG,
+        )
+    if sum(sizes) > _MAX_TOKENIZE_CHARS_A_CALL:
+        raise InvalidRequest.of(
+            FieldViolation(
+                field="texts",
+                description=f"hold {sum(sizes)} characters, at most {_MAX_TOKENIZE_CHARS_A_CALL} are allowed in a call",
+            ),
+            reason=Reason.INPUT_TOO_LONG,
         )
 
 

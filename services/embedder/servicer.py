@@ -14,7 +14,7 @@ from services.common.ordered import in_order
 from services.common.rpc import Call, Edge, rpc
 from services.common.status import item_error
 from services.common.validation import required
-from services.embedder.convert import embed_in, embed_out, input_type_in, model_out, texts_in
+from services.embedder.convert import embed_in, embed_out, input_type_in, model_out, tokenize_in
 from services.embedder.engine import EmbedderEngine
 from services.embedder.types import EmbedReply
 
@@ -57,7 +57,7 @@ class EmbedderServicer(stubs.EmbedderServiceServicer):
 
     @rpc(Role.READER)
     async def Tokenize(self, call: Call, request: pb.TokenizeRequest) -> pb.TokenizeResponse:
-        texts_in(len(request.texts), self._max_texts)
+        tokenize_in(request, max_texts=self._max_texts)
         ids = await self._engine.tokenize(request.model, tuple(request.texts), input_type_in(request.input_type))
         return pb.TokenizeResponse(
             texts=[pb.TokenizedText(token_count=len(row), ids=row if request.include_ids else ()) for row in ids]

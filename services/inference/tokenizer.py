@@ -1,6 +1,6 @@
 """Text to token ids, with an explicit answer to "and if it is too long?"."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +15,9 @@ from services.inference.types import Encoded, Truncation
 #: No vocabulary needs more than this many characters for an average token of real text. Longer texts are cut to
 #: it before they are tokenised, so that one huge text cannot occupy the processor.
 CHARS_PER_TOKEN_MAX = 64
+#: About so many characters are given to the library at once: what it makes of them takes some two hundred times as many
+#: bytes until the ids are taken from it.
+_GROUP_CHARS = 1 << 20
 
 
 class Piece(NamedTuple):
@@ -56,7 +59,7 @@ class TextTokenizer:
 
     def token_ids(self, texts: Sequence[str], *, prefix: str = "") -> list[list[int]]:
         """The ids of every text in full: prefix and special tokens included, nothing cut. Empty texts are fine."""
-        return [encoding.ids for encoding in self._tokenizer.encode_batch([prefix + text for text in texts])]
+        return [encoding.ids for encoding in self._encodings([prefix + text for text in texts])]
 
     def pieces(self, text: str, *, special_tokens: bool) -> list[Piece]:
         """The tokens of `text` in full, with the places they stand for; with those around it if `special_tokens`."""
@@ -77,7 +80,7 @@ class TextTokenizer:
         """One entry per text, in order: the encoding, or `EmptyInput` / `InputTooLong` for that text alone."""
         kept = [i for i, text in enumerate(texts) if not _is_blank(text)]
         capped = [self._cap(texts[i], truncation) for i in kept]
-        encodings = self._tokenizer.encode_batch_fast([prefix + text for text, _ in capped])
+        encodings = self._encodings([prefix + text for text, _ in capped])
         out: list[Encoded | ServiceError] = [EmptyInput("the text is empty or white space only")] * len(texts)
         for i, (text, was_cut), encoding in zip(kept, capped, encodings, strict=True):
             if len(encoding.ids) <= self.max_tokens and not (was_cut and truncation is Truncation.FAIL):
@@ -125,7 +128,7 @@ class TextTokenizer:
         if room < 1 or len(query) > self._max_chars:
             return [self._too_long("query", len(query), len(query_encoding.ids))] * len(passages)
         capped = [self._cap(passage, truncation) for passage in passages]
-        encodings = self._tokenizer.encode_batch_fast([text for text, _ in capped], add_special_tokens=False)
+        encodings = self._encodings([text for text, _ in capped], add_special_tokens=False)
         out: list[Encoded | ServiceError] = []
         for passage, (_, was_cut), encoding in zip(passages, capped, encodings, strict=True):
             too_long = was_cut or len(encoding.ids) > room
@@ -139,6 +142,11 @@ class TextTokenizer:
                     encoding.truncate(room, direction=_direction(truncation))
                 out.append(_encoded(self._tokenizer.post_process(query_encoding, encoding), truncated=too_long))
         return out
+
+    def _encodings(self, texts: Sequence[str], *, add_special_tokens: bool = True) -> Iterator[Encoding]:
+        """One a text, in order. Take from it what is needed, and let it go."""
+        for group in in_groups(texts, chars=_GROUP_CHARS):
+            yield from self._tokenizer.encode_batch_fast(group, add_special_tokens=add_special_tokens)
 
     def _cap(self, text: str, truncation: Truncation) -> tuple[str, bool]:
         return _capped(text, self._max_chars, truncation)
@@ -172,6 +180,20 @@ class TextTokenizer:
             f"{most * CHARS_PER_TOKEN_MAX} characters: shorten it or let it be cut",
             metadata={"max_tokens": str(most)} | ({} if tokens is None else {"token_count": str(tokens)}),
         )
+
+
+def in_groups(texts: Sequence[str], *, chars: int) -> Iterator[list[str]]:
+    """Texts that follow one another, `chars` together or fewer, unless one alone has more."""
+    group: list[str] = []
+    held = 0
+    for text in texts:
+        if group and held + len(text) > chars:
+            yield group
+            group, held = [], 0
+        group.append(text)
+        held += len(text)
+    if group:
+        yield group
 
 
 def _capped(text: str, chars: int, truncation: Truncation) -> tuple[str, bool]:

@@ -28,6 +28,16 @@ def passes(embedder: Serving, model: str) -> float:
     return embedder.sample("pergamon_inference_batch_items_count", model=model)
 
 
+async def test_tokenize_when_texts_are_huge_then_they_are_refused_before_any_work(embedder: Serving) -> None:
+    mebi = 1 << 20
+    for texts, place in ((["w1", "x" * (mebi + 1)], "texts[1]"), (["x" * mebi] * 4 + ["x"], "texts")):
+        with pytest.raises(InvalidRequestError) as caught:
+            await embedder.client.tokenize(texts)
+        assert caught.value.reason == "INPUT_TOO_LONG"
+        assert place in str(caught.value)
+    assert (await embedder.client.tokenize(["w1 " * 10_000])).texts[0].token_count == 10_002
+
+
 async def test_embed_when_one_model_gives_all_outputs_then_they_come_of_one_pass(embedder: Serving) -> None:
     await embedder.client.embed(["w1"], dense_model=ALL)  # loads it
     before = passes(embedder, ALL)

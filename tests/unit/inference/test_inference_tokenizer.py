@@ -1,13 +1,16 @@
 """Truncation by policy, per text; pairs are cut on the passage side only."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from services.inference import tokenizer as tokenizer_module
 from services.inference.errors import EmptyInput, InputTooLong
-from services.inference.tokenizer import CHARS_PER_TOKEN_MAX, TextTokenizer
+from services.inference.tokenizer import CHARS_PER_TOKEN_MAX, TextTokenizer, in_groups
 from services.inference.types import Encoded, Truncation
 from tests.helpers.inference import word_tokenizer
 
@@ -26,6 +29,26 @@ def text(*words: int) -> str:
 @pytest.fixture
 def tokenizer() -> TextTokenizer:
     return TextTokenizer(word_tokenizer(), max_tokens=LIMIT)
+
+
+@given(st.lists(st.text(max_size=12), max_size=20))
+def test_in_groups_when_texts_are_many_then_none_is_lost_and_groups_are_small(texts: list[str]):
+    groups = list(in_groups(texts, chars=16))
+    assert [text for group in groups for text in group] == texts
+    assert all(group for group in groups)
+    assert all(len(group) == 1 or sum(map(len, group)) <= 16 for group in groups)
+
+
+def test_encode_when_texts_fill_several_groups_then_each_is_encoded_as_alone(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tokenizer_module, "_GROUP_CHARS", 16)
+    tokenizer = TextTokenizer(word_tokenizer(), max_tokens=8)
+    texts = [f"w{number} " * (number % 9 + 1) for number in range(30)]
+    for encode in (partial(tokenizer.encode, truncation=Truncation.LEFT), partial(tokenizer.encode_pairs, "w1")):
+        for one, alone in zip(encode(texts), texts, strict=True):
+            (same,) = encode([alone])
+            assert type(one) is type(same)
+            assert not isinstance(one, Encoded) or one.ids.tolist() == same.ids.tolist()
+    assert tokenizer.token_ids(texts) == [tokenizer.token_ids([alone])[0] for alone in texts]
 
 
 def test_encode_when_texts_fit_then_nothing_is_cut(tokenizer: TextTokenizer):

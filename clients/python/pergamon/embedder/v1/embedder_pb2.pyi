@@ -458,7 +458,7 @@ class TokenizeRequest(_message.Message):
     """Also return the ids."""
     @_builtins.property
     def texts(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """1 to 1,024 texts. Empty ones count as what is put around them."""
+        """1 to 1,024 texts of at most 1,048,576 characters, 4,194,304 together. Empty ones count as what is put around them."""
 
     def __init__(
         self,

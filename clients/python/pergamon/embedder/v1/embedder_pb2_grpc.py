@@ -111,8 +111,9 @@ class EmbedderServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Tokenize(self, request, context):
-        """Counts the tokens of texts, as the model would see them, and returns their ids if asked.
-        Errors: INVALID_REQUEST, MODEL_NOT_FOUND.
+        """Counts the tokens of texts, as the model would see them but in full, and returns their ids if asked.
+        Errors: INVALID_REQUEST, BATCH_TOO_LARGE, INPUT_TOO_LONG, WRONG_MODEL_KIND (bm25), and those of finding and loading the
+        model.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -53,8 +53,9 @@ class EmbedderServiceStub:
     fails gets an error in its reply and the stream goes on.
     """
     Tokenize: _grpc.UnaryUnaryMultiCallable[_embedder_pb2.TokenizeRequest, _embedder_pb2.TokenizeResponse]
-    """Counts the tokens of texts, as the model would see them, and returns their ids if asked.
-    Errors: INVALID_REQUEST, MODEL_NOT_FOUND.
+    """Counts the tokens of texts, as the model would see them but in full, and returns their ids if asked.
+    Errors: INVALID_REQUEST, BATCH_TOO_LARGE, INPUT_TOO_LONG, WRONG_MODEL_KIND (bm25), and those of finding and loading the
+    model.
     """
     GetTokenizer: _grpc.UnaryStreamMultiCallable[_embedder_pb2.GetTokenizerRequest, _embedder_pb2.GetTokenizerResponse]
     """Sends tokenizer.json, in pieces of at most 1 MiB, so that callers can count tokens themselves.
@@ -104,8 +105,9 @@ class EmbedderServiceAsyncStub(EmbedderServiceStub):
     fails gets an error in its reply and the stream goes on.
     """
     Tokenize: _aio.UnaryUnaryMultiCallable[_embedder_pb2.TokenizeRequest, _embedder_pb2.TokenizeResponse]  # type: ignore[assignment]
-    """Counts the tokens of texts, as the model would see them, and returns their ids if asked.
-    Errors: INVALID_REQUEST, MODEL_NOT_FOUND.
+    """Counts the tokens of texts, as the model would see them but in full, and returns their ids if asked.
+    Errors: INVALID_REQUEST, BATCH_TOO_LARGE, INPUT_TOO_LONG, WRONG_MODEL_KIND (bm25), and those of finding and loading the
+    model.
     """
     GetTokenizer: _aio.UnaryStreamMultiCallable[_embedder_pb2.GetTokenizerRequest, _embedder_pb2.GetTokenizerResponse]  # type: ignore[assignment]
     """Sends tokenizer.json, in pieces of at most 1 MiB, so that callers can count tokens themselves.
@@ -170,8 +172,9 @@ class EmbedderServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _embedder_pb2.TokenizeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_embedder_pb2.TokenizeResponse, _abc.Awaitable[_embedder_pb2.TokenizeResponse]]:
-        """Counts the tokens of texts, as the model would see them, and returns their ids if asked.
-        Errors: INVALID_REQUEST, MODEL_NOT_FOUND.
+        """Counts the tokens of texts, as the model would see them but in full, and returns their ids if asked.
+        Errors: INVALID_REQUEST, BATCH_TOO_LARGE, INPUT_TOO_LONG, WRONG_MODEL_KIND (bm25), and those of finding and loading the
+        model.
         """
 
     @_abc_1.abstractmethod
