@@ -6,11 +6,12 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from services.common.clock import Clock, Deadline
-from services.common.errors import DeadlineExceeded, Overloaded, ServiceError
+from services.common.errors import DeadlineExceeded, ServiceError
+from services.inference.admission import Admission, BatcherLimits, PassBudget
 from services.inference.backend import Backend
-from services.inference.cost import CostModel, seconds_until_free
+from services.inference.cost import CostModel
 from services.inference.device import Device
-from services.inference.errors import DeadlineUnreachable, DeviceLost, ShuttingDown
+from services.inference.errors import DeviceLost, ShuttingDown
 from services.inference.observer import BatcherObserver, ItemEnd, PassReport, SilentObserver
 from services.inference.queueing import Lanes, PassLimits, Ticket, cut
 from services.inference.types import Encoded, ItemOutput, Lane, Outputs
@@ -18,34 +19,14 @@ from services.inference.worker import Pass, PassEnded, prepare
 
 _T = TypeVar("_T")
 
-#: A budget that was halved for want of memory is doubled again after so many passes that ran as one.
-_CLEAN_PASSES_TO_GROW = 64
 #: A pass that is filled by this share is not cut anew for the sake of what came since.
 _FULL = 0.9
 #: Whose calls are no traffic that bulk passes are kept short for: checks of health come all the time.
 HEALTH_CLIENT = "(health)"
-#: An estimate that forbids work of a size is put to the test so often.
-_TRY_EVERY_S = 10.0
-#: Waits turn out longer than estimated when the machine has other work; who would just make it may not.
-_WAIT_MARGIN = 1.25
 #: A call is given up in the queue when its time is below this share of what its own work alone would take.
 _HOPELESS = 0.7
 _GONE = "the accelerator was lost; this server is draining, use another one"
 _DRAINING = "this server is draining; use another one"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatcherLimits:
-    """`budget_tokens` padded tokens of a pass; the rest bounds the queue. See `InferenceSettings`."""
-
-    budget_tokens: int = 2048
-    max_batch_items: int = 256
-    bulk_every_passes: int = 4
-    bulk_pass_seconds: float = 0.020
-    interactive_memory_seconds: float = 5.0
-    max_backlog_seconds: float = 10.0
-    max_queued_items: int = 65_536
-    close_timeout_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -100,12 +81,8 @@ class Batcher:
         self._lanes = Lanes(bulk_every=limits.bulk_every_passes)
         self._in_flight: dict[object, Ticket] = {}
         self._padding_free = all(backend.padding_free for backend in backends)
-        self._budget_tokens = limits.budget_tokens
-        self._clean_passes = 0
+        self._budget = PassBudget(limits.budget_tokens)
         self._interactive_until = float("-inf")
-        self._started_at = clock.monotonic()
-        #: When work was last let in, by the bits of its number of tokens.
-        self._let_in: dict[int, float] = {}
         self._recut_scheduled = False
         self._closing = False
         self._lost = False
@@ -114,6 +91,9 @@ class Batcher:
             Device(backend, on_taken=self._from_thread(self._taken), on_ended=self._from_thread(self._ended))
             for backend in backends
         ]
+        self._admission = Admission(
+            lanes=self._lanes, devices=self._devices, cost=self._cost, budget=self._budget, limits=limits, clock=clock
+        )
         self._observer.follow_backlog(self.backlog_seconds)
 
     # --- what callers see
@@ -131,22 +111,9 @@ class Batcher:
         """Whether a device is gone for this process."""
         return self._lost
 
-    def backlog_seconds(self, lane: Lane = Lane.BULK, *, client: str | None = None, tokens: int = 0) -> float:
-        """Estimated seconds until work of `tokens` of `client` would start in `lane`; None: after all that waits."""
-        queues = self._lanes.queues
-        before = queues[lane].tokens if client is None else queues[lane].tokens_before(client, tokens)
-        if lane is Lane.INTERACTIVE:  # of BULK only its guaranteed share comes before
-            before += min(queues[Lane.BULK].tokens, before // max(1, self._limits.bulk_every_passes - 1))
-        else:
-            before += queues[Lane.INTERACTIVE].tokens
-        busy_s: list[float] = []
-        for device in self._devices:
-            ready, running = device.ready, device.running
-            if ready is not None and (lane is Lane.BULK or ready.lane is Lane.INTERACTIVE):
-                before += ready.tokens
-            spent_s = self._clock.monotonic() - device.since
-            busy_s.append(0.0 if running is None else max(0.0, self._cost.seconds(running.tokens) - spent_s))
-        return seconds_until_free(self._cost.seconds(before, self._passes_of(before)), busy_s)
+    def backlog_seconds(self) -> float:
+        """Estimated seconds until all that waits would have started."""
+        return self._admission.backlog_seconds(Lane.BULK)
 
     def admit(self, lane: Lane, deadline: Deadline, *, items: int = 1, tokens: int = 0, client: str = "") -> None:
         """Raise if work submitted now would be refused. Cheap; ask before tokenising."""
@@ -154,26 +121,10 @@ class Batcher:
             raise self._refused(DeviceLost(_GONE), items)
         if self._closing:
             raise self._refused(ShuttingDown(_DRAINING), items)
-        limit_s = self._limits.max_backlog_seconds
-        wait_s = self.backlog_seconds(lane, client=client, tokens=tokens)
-        waiting, most_waiting = len(self._lanes), self._limits.max_queued_items
-        if wait_s > limit_s or waiting > most_waiting:
-            retry_after_s = max(0.1, wait_s - limit_s / 2)
-            what = f"work would wait {wait_s:.1f} s, the limit is {limit_s:.1f} s"
-            if wait_s <= limit_s:
-                what = f"{waiting} texts wait, the limit is {most_waiting}"
-            raise self._refused(
-                Overloaded(f"{what}: retry in {retry_after_s:.1f} s", retry_after_s=retry_after_s), items
-            )
-        need_s, left_s = wait_s * _WAIT_MARGIN + self._own_seconds(tokens), deadline.remaining_s()
-        if left_s <= 0.0 or (need_s > left_s and not self._may_try(tokens)):
-            raise self._refused(
-                DeadlineUnreachable(
-                    f"the work needs about {need_s:.2f} s with what waits before it, the deadline leaves "
-                    f"{left_s:.2f} s: send less or allow more time"
-                ),
-                items,
-            )
+        try:
+            self._admission.check(lane, deadline, tokens=tokens, client=client)
+        except ServiceError as error:
+            raise self._refused(error, items) from None
 
     async def submit(
         self, items: Sequence[Encoded], *, outputs: Outputs, lane: Lane, deadline: Deadline, client: str = ""
@@ -187,7 +138,7 @@ class Batcher:
             return SubmitOutcome(outcomes=(), queue_s=0.0, inference_s=0.0)
         tokens = sum(item.token_count for item in items)
         self.admit(lane, deadline, items=len(items), tokens=tokens, client=client)
-        now = self._let_in[tokens.bit_length()] = self._clock.monotonic()
+        now = self._admission.let_in(tokens)
         if lane is Lane.INTERACTIVE and client != HEALTH_CLIENT:
             self._interactive_until = now + self._limits.interactive_memory_seconds
         call = _Call(
@@ -321,7 +272,7 @@ class Batcher:
 
     def _limits_of(self, lane: Lane) -> PassLimits:
         """While there is interactive traffic, a bulk pass is kept short: who comes in the midst of it has to wait."""
-        budget = self._budget_tokens
+        budget = self._budget.tokens
         if lane is Lane.BULK and self._clock.monotonic() < self._interactive_until:
             budget = min(budget, self._cost.tokens_within(self._limits.bulk_pass_seconds, default=budget))
         return PassLimits(budget_tokens=budget, max_items=self._limits.max_batch_items, padding_free=self._padding_free)
@@ -403,13 +354,9 @@ class Batcher:
         work = ended.work
         if ended.clean:
             self._cost.observe(work.tokens, ended.seconds)
-            self._clean_passes += 1
-            if self._budget_tokens < self._limits.budget_tokens and self._clean_passes >= _CLEAN_PASSES_TO_GROW:
-                self._budget_tokens = min(self._limits.budget_tokens, self._budget_tokens * 2)
-                self._clean_passes = 0
+            self._budget.fitted()
         if ended.out_of_memory:
-            self._budget_tokens = max(1, min(self._budget_tokens, work.tokens // 2))
-            self._clean_passes = 0
+            self._budget.exceeded(work.tokens)
         target_s = self._limits.bulk_pass_seconds
         self._observer.pass_ended(
             PassReport(
@@ -481,22 +428,6 @@ class Batcher:
         return error
 
     # --- estimates
-
-    def _passes_of(self, tokens: int) -> int:
-        return -(-tokens // self._budget_tokens)
-
-    def _own_seconds(self, tokens: int) -> float:
-        """From the start of work to its end: on no more devices than it makes passes."""
-        passes = self._passes_of(tokens)
-        return self._cost.seconds(tokens, passes) / max(1, min(passes, len(self._devices)))
-
-    def _may_try(self, tokens: int) -> bool:
-        """Whether nothing is to be done and nothing of about this size was let in for a while: what passes take may
-        have changed, and who refuses all work never learns."""
-        if len(self._lanes) or any(device.busy for device in self._devices):
-            return False
-        last_s = self._let_in.get(tokens.bit_length(), self._started_at)
-        return self._clock.monotonic() - last_s >= _TRY_EVERY_S
 
     def _from_thread(self, function: Callable[[Device, _T], None]) -> Callable[[Device, _T], None]:
         def tell(device: Device, argument: _T) -> None:
