@@ -16,9 +16,9 @@ def configure(level: str, form: Literal["text", "json"]) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    renderer: structlog.typing.Processor = (
-        structlog.processors.JSONRenderer() if form == "json" else structlog.dev.ConsoleRenderer(colors=False)
-    )
+    # Plain tracebacks: the library's own show the local variables of every frame, and with them the texts of callers.
+    console = structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback)
+    renderer: structlog.typing.Processor = structlog.processors.JSONRenderer() if form == "json" else console
     last: list[structlog.typing.Processor] = [structlog.stdlib.ProcessorFormatter.remove_processors_meta]
     if form == "json":
         last.append(structlog.processors.format_exc_info)
