@@ -1,6 +1,6 @@
 """Collecting what is wrong with a request, so that a client learns all of it at once."""
 
-from services.common.errors import FieldViolation, InvalidRequest, Reason
+from services.common.errors import FieldViolation, InvalidRequest, Reason, ServiceError
 from services.domain.ids import IdKind, is_id
 
 MAX_PAGE_SIZE = 1000
@@ -62,3 +62,12 @@ def required(field: str, value: str) -> str:
 def looks_like(kind: IdKind, value: str) -> bool:
     """Whether it is worth asking the catalogue for `value`; anything else cannot exist."""
     return is_id(value, kind)
+
+
+def require_room(size_bytes: int, most_bytes: int) -> None:
+    """Raise MESSAGE_TOO_LARGE where a reply could not be sent."""
+    if size_bytes > most_bytes:
+        raise ServiceError(
+            f"the reply would have {size_bytes} bytes, at most {most_bytes} are allowed: send less in a call",
+            reason=Reason.MESSAGE_TOO_LARGE,
+        )

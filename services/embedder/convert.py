@@ -6,9 +6,9 @@ import numpy as np
 from pergamon.embedder.v1 import embedder_pb2 as pb
 from pergamon.type.v1 import model_pb2, vectors_pb2
 
-from services.common.errors import FieldViolation, InvalidRequest, Reason, ServiceError
+from services.common.errors import FieldViolation, InvalidRequest, Reason
 from services.common.status import item_error
-from services.common.validation import Violations
+from services.common.validation import Violations, require_room
 from services.embedder.dense import pack
 from services.embedder.models import ModelInfo
 from services.embedder.types import (
@@ -169,11 +169,7 @@ def embed_out(call: EmbedCall, reply: EmbedReply, *, max_bytes: int) -> pb.Embed
     if reply.multi_vector is not None and call.multi_vector is not None:
         multi_vector = _multi_vector_out(reply.multi_vector, call.multi_vector.data_type)
         size += len(multi_vector.vectors.data) + len(multi_vector.vectors.scales)
-    if size > max_bytes:
-        raise ServiceError(
-            f"the reply would have {size} bytes, at most {max_bytes} are allowed: send fewer texts a call",
-            reason=Reason.MESSAGE_TOO_LARGE,
-        )
+    require_room(size, max_bytes)
     return pb.EmbedResponse(
         dense=dense,
         sparse=sparse,

@@ -57,14 +57,15 @@ def build(settings: RerankerSettings, deps: RerankerDeps) -> App:
         observer_of=partial(MetricsObserver, deps.metrics, on_device_lost=device_lost(deps.edge)),
     )
     engine = RerankerEngine(registry)
-    servicer = RerankerServicer(deps.edge, engine, max_passages=settings.max_passages)
+    max_reply_bytes = settings.max_message_mib << 20
+    servicer = RerankerServicer(deps.edge, engine, max_passages=settings.max_passages, max_reply_bytes=max_reply_bytes)
     ready = Remembered(engine.ready, deps.edge.clock)
     binding = Binding(
         name=SERVICE,
         register=lambda server: stubs.add_RerankerServiceServicer_to_server(servicer, server),
         ready=ready,
     )
-    offers = deps.tei or Offers(max_reply_bytes=settings.max_message_mib << 20)
+    offers = deps.tei or Offers(max_reply_bytes=max_reply_bytes)
     offers.reranking = Offer(models=registry, names=settings.model_names, max_items=settings.max_passages, ready=ready)
     compatible = () if deps.tei else tei.bindings(deps.edge, offers)
     return App(bindings=(binding, *compatible), start=engine.start, aclose=engine.aclose)

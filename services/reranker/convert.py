@@ -7,13 +7,15 @@ from pergamon.type.v1 import model_pb2
 
 from services.common.errors import FieldViolation, InvalidRequest, Reason
 from services.common.status import item_error
-from services.common.validation import Violations
+from services.common.validation import Violations, require_room
 from services.domain.scores import RelevanceLabel
 from services.inference.cards import ModelCard
 from services.inference.types import Lane
 from services.reranker.types import RerankCall, RerankReply, ScoredPassage
 
 _MAX_QUERY_CHARS = 32_768
+#: What a message of a stream adds to a response.
+_FRAME_BYTES = 4_096
 #: An ISO 639 code, alone or at the head of a tag as browsers send it.
 _LANGUAGE_TAG = re.compile(r"([A-Za-z]{2,3})(?:[-_][A-Za-z0-9]{1,8}){0,6}")
 _LANES = {
@@ -74,8 +76,9 @@ def rerank_in(request: pb.RerankRequest, *, max_passages: int) -> RerankCall:
     )
 
 
-def rerank_out(call: RerankCall, reply: RerankReply) -> pb.RerankResponse:
-    return pb.RerankResponse(
+def rerank_out(call: RerankCall, reply: RerankReply, *, max_bytes: int) -> pb.RerankResponse:
+    """Raises MESSAGE_TOO_LARGE for a reply that could not be sent."""
+    response = pb.RerankResponse(
         scores=[_score_out(scored, call) for scored in reply.scores],
         failures=[pb.RerankFailure(index=failed.index, error=item_error(failed.error)) for failed in reply.failures],
         model=reply.model,
@@ -89,6 +92,8 @@ def rerank_out(call: RerankCall, reply: RerankReply) -> pb.RerankResponse:
         query_truncated=reply.query_truncated,
         language_unsupported=reply.language_unsupported,
     )
+    require_room(response.ByteSize() + _FRAME_BYTES, max_bytes)
+    return response
 
 
 def model_out(card: ModelCard, *, loaded: bool) -> model_pb2.Model:

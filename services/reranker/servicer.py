@@ -24,10 +24,13 @@ _LOAD_TIMEOUT_S = 600.0
 
 
 class RerankerServicer(stubs.RerankerServiceServicer):
-    def __init__(self, edge: Edge, engine: RerankerEngine, *, max_passages: int) -> None:
+    def __init__(
+        self, edge: Edge, engine: RerankerEngine, *, max_passages: int, max_reply_bytes: int = 64 << 20
+    ) -> None:
         self.edge = edge
         self._engine = engine
         self._max_passages = max_passages
+        self._max_reply_bytes = max_reply_bytes
 
     @rpc(Role.READER)
     async def Rerank(self, call: Call, request: pb.RerankRequest) -> pb.RerankResponse:
@@ -74,7 +77,8 @@ class RerankerServicer(stubs.RerankerServiceServicer):
 
     async def _rerank(self, call: Call, request: pb.RerankRequest, deadline: Deadline) -> pb.RerankResponse:
         asked = rerank_in(request, max_passages=self._max_passages)
-        return rerank_out(asked, await self._engine.rerank(asked, deadline, client=call.client))
+        reply = await self._engine.rerank(asked, deadline, client=call.client)
+        return rerank_out(asked, reply, max_bytes=self._max_reply_bytes)
 
     async def _rerank_one(self, call: Call, one: pb.RerankStreamRequest) -> pb.RerankStreamResponse:
         deadline = call.deadline.within(self.edge.default_timeout_s)

@@ -87,15 +87,6 @@ def require_text(field: str, text: str) -> None:
         )
 
 
-def require_room(size_bytes: int, most_bytes: int) -> None:
-    """Raise MESSAGE_TOO_LARGE where a reply could not be sent."""
-    if size_bytes > most_bytes:
-        raise ServiceError(
-            f"the reply would have {size_bytes} bytes, at most {most_bytes} are allowed: send less in a call",
-            reason=Reason.MESSAGE_TOO_LARGE,
-        )
-
-
 def prompt_in(name: str | None, card: ModelCard) -> str:
     """What stands in front of the text: nothing unless a name is given, else the prefix of the model's card."""
     if name is None:

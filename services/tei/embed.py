@@ -7,11 +7,11 @@ import numpy as np
 from services.common.auth import Role
 from services.common.ordered import in_order
 from services.common.rpc import Call, Edge, rpc
-from services.common.validation import Violations
+from services.common.validation import Violations, require_room
 from services.inference.engine import EmbedOutcome, InferenceEngine
 from services.inference.errors import InferenceFailed
 from services.inference.types import FloatArray, InputType, Lane, Output, Truncation
-from services.tei.convert import Spent, dimensions_in, placed, prompt_in, require_room, text_in
+from services.tei.convert import Spent, dimensions_in, placed, prompt_in, text_in
 from services.tei.headers import with_headers
 from services.tei.models import Offers
 from services.tei.v1 import tei_pb2 as pb

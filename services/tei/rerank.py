@@ -9,11 +9,11 @@ from services.common.auth import Role
 from services.common.errors import FieldViolation, InvalidRequest, Reason
 from services.common.ordered import in_order
 from services.common.rpc import Call, Edge, rpc
-from services.common.validation import Violations
+from services.common.validation import Violations, require_room
 from services.domain.scores import sigmoid
 from services.inference.engine import InferenceEngine, RerankOutcome
 from services.inference.types import Lane, Truncation
-from services.tei.convert import MAX_CHARS, Spent, first_error, placed, require_room, require_text, truncation_in
+from services.tei.convert import MAX_CHARS, Spent, first_error, placed, require_text, truncation_in
 from services.tei.groups import Group, grouped
 from services.tei.headers import with_headers
 from services.tei.models import Offers

@@ -7,7 +7,7 @@ from pergamon.client import Priority
 from pergamon.embedder.v1 import embedder_pb2
 from pergamon.reranker.v1 import reranker_pb2 as pb
 
-from services.common.errors import InvalidRequest, Reason
+from services.common.errors import InvalidRequest, Reason, ServiceError
 from services.domain.scores import RelevanceLabel, RerankScore
 from services.inference.errors import InputTooLong
 from services.inference.types import Lane
@@ -86,7 +86,7 @@ def test_rerank_out_when_there_are_scores_failures_and_flags_then_all_are_on_the
         query_truncated=True, language_unsupported=True, token_count=9, tokenize_ms=1, queue_ms=2, inference_ms=3,
         total_ms=7,
     )  # fmt: skip
-    sent = rerank_out(call("a", "b", return_text=True), reply)
+    sent = rerank_out(call("a", "b", return_text=True), reply, max_bytes=1 << 20)
     assert (sent.query_truncated, sent.language_unsupported, sent.model, sent.token_count) == (True, True, "m", 9)
     (first,) = sent.scores
     assert (first.index, first.logit, first.label, first.truncated, first.text) == (
@@ -100,3 +100,16 @@ def test_rerank_out_when_there_are_scores_failures_and_flags_then_all_are_on_the
 def test_priority_when_it_is_the_embedders_then_it_means_the_same():
     assert dict(pb.Priority.items()) == dict(embedder_pb2.Priority.items())
     assert taken("a", priority=int(Priority.PRIORITY_BULK)).lane is Lane.BULK
+
+
+def test_rerank_out_when_the_texts_are_more_than_a_reply_holds_then_it_says_so():
+    score = RerankScore(logit=1.0, probability=0.7, label=RelevanceLabel.HIGH)
+    reply = RerankReply(
+        model="m", scores=(ScoredPassage(index=0, score=score, truncated=False),), failures=(), query_truncated=False,
+        language_unsupported=False, token_count=3, tokenize_ms=0, queue_ms=0, inference_ms=0, total_ms=0,
+    )  # fmt: skip
+    asked = call("x" * 20_000, return_text=True)
+    assert rerank_out(asked, reply, max_bytes=30_000).scores[0].text == asked.passages[0]
+    with pytest.raises(ServiceError) as caught:
+        rerank_out(asked, reply, max_bytes=20_000)
+    assert caught.value.error_reason is Reason.MESSAGE_TOO_LARGE

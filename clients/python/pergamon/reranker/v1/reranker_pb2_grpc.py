@@ -81,7 +81,7 @@ class RerankerServiceServicer:
         """Scores passages against a query, best first. A bad passage does not fail the others.
         Errors: INVALID_REQUEST, EMPTY_INPUT (the query), INPUT_TOO_LONG (the query, with LONG_TEXT_POLICY_FAIL), BATCH_TOO_LARGE,
         LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND, MODEL_LIMIT,
-        MODEL_NOT_LOADED.
+        MODEL_NOT_LOADED, MESSAGE_TOO_LARGE (the reply would be).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -41,7 +41,7 @@ class RerankerServiceStub:
     """Scores passages against a query, best first. A bad passage does not fail the others.
     Errors: INVALID_REQUEST, EMPTY_INPUT (the query), INPUT_TOO_LONG (the query, with LONG_TEXT_POLICY_FAIL), BATCH_TOO_LARGE,
     LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND, MODEL_LIMIT,
-    MODEL_NOT_LOADED.
+    MODEL_NOT_LOADED, MESSAGE_TOO_LARGE (the reply would be).
     """
     RerankStream: _grpc.StreamStreamMultiCallable[_reranker_pb2.RerankStreamRequest, _reranker_pb2.RerankStreamResponse]
     """Scores a stream of requests. Replies come in the order of the requests; of one stream, at most 16 requests are in work,
@@ -80,7 +80,7 @@ class RerankerServiceAsyncStub(RerankerServiceStub):
     """Scores passages against a query, best first. A bad passage does not fail the others.
     Errors: INVALID_REQUEST, EMPTY_INPUT (the query), INPUT_TOO_LONG (the query, with LONG_TEXT_POLICY_FAIL), BATCH_TOO_LARGE,
     LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND, MODEL_LIMIT,
-    MODEL_NOT_LOADED.
+    MODEL_NOT_LOADED, MESSAGE_TOO_LARGE (the reply would be).
     """
     RerankStream: _aio.StreamStreamMultiCallable[_reranker_pb2.RerankStreamRequest, _reranker_pb2.RerankStreamResponse]  # type: ignore[assignment]
     """Scores a stream of requests. Replies come in the order of the requests; of one stream, at most 16 requests are in work,
@@ -122,7 +122,7 @@ class RerankerServiceServicer(metaclass=_abc_1.ABCMeta):
         """Scores passages against a query, best first. A bad passage does not fail the others.
         Errors: INVALID_REQUEST, EMPTY_INPUT (the query), INPUT_TOO_LONG (the query, with LONG_TEXT_POLICY_FAIL), BATCH_TOO_LARGE,
         LANGUAGE_NOT_SUPPORTED (with require_language), MODEL_NOT_FOUND, MODEL_NOT_AVAILABLE, WRONG_MODEL_KIND, MODEL_LIMIT,
-        MODEL_NOT_LOADED.
+        MODEL_NOT_LOADED, MESSAGE_TOO_LARGE (the reply would be).
         """
 
     @_abc_1.abstractmethod
