@@ -105,7 +105,7 @@ def bytes_in_work(one: pb.EmbedStreamRequest) -> int:
     texts = one.request.texts
     chars = sum(map(len, texts))
     vectors = _MULTI_VECTOR_BYTES_A_CHAR * chars if one.request.HasField("multi_vector") else 0
-    return 2 * chars + _DENSE_BYTES * len(texts) + vectors
+    return 2 * one.ByteSize() + _DENSE_BYTES * len(texts) + vectors
 
 
 def _elements(reply: EmbedReply) -> int:

@@ -118,7 +118,8 @@ class LaneQueue:
         tickets = list(tickets)
         clients = len(self._clients.keys() | {ticket.client for ticket in tickets})
         tokens = sum(ticket.tokens for ticket in tickets)
-        self._now = max(self._now + tokens / clients, min(map(_turn, tickets)))
+        # As if one more wanted some: who comes now goes before the next of one client that is alone.
+        self._now = max(self._now + tokens / (clients + 1), min(map(_turn, tickets)))
         if len(self._next_turn) > self._prune_at:  # else it would grow by every connection that ever came
             self._next_turn = {client: turn for client, turn in self._next_turn.items() if turn > self._now}
             self._prune_at = max(WINDOW_ITEMS, 2 * len(self._next_turn))

@@ -179,6 +179,9 @@ class DeviceWorker:
         middle = len(items) // 2
         out: list[ItemOutput | ServiceError] = []
         for half in (items[:middle], items[middle:]):
+            if out and isinstance(lost := out[-1], DeviceLost):
+                out += [lost] * len(half)
+                continue
             try:
                 out.extend(split(self._backend.run(pad(half, outputs)), len(half)))
             except Exception as failure:

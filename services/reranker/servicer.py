@@ -20,7 +20,7 @@ _STREAM_TIMEOUT_S = 24 * 3600.0
 _STREAM_IN_WORK = 16
 _STREAM_BYTES_IN_WORK = 64 << 20
 #: Of LoadModel, which may fetch the model first.
-_LOAD_TIMEOUT_S = 600.0
+_LOAD_TIMEOUT_S = 1800.0
 
 
 class RerankerServicer(stubs.RerankerServiceServicer):

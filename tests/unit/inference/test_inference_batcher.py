@@ -225,7 +225,7 @@ async def test_submit_when_a_call_can_no_longer_be_done_in_time_then_it_is_given
         first = await b.running(of_length(64))
         late = b.submit(*(of_length(60) for _ in range(4)), seconds=10)
         await settle()
-        other = b.submit(of_length(33), client="other")
+        other = b.submit(of_length(33))
         await settle()
         b.clock.advance(8)  # two seconds are left, for four of work
         b.batcher._recut()  # pyright: ignore[reportPrivateUsage]
@@ -519,6 +519,27 @@ async def test_submit_when_one_text_alone_does_not_fit_then_it_alone_fails():
         assert [_is_row(one) for one in outcome.outcomes] == [True, False, True]
         assert isinstance(outcome.outcomes[1], InferenceFailed)
         assert _is_row((await b.submit(of_length(10))).outcomes[0])
+
+
+class Dying(GatedBackend):
+    """A device that fails a pass, and is lost with the next one."""
+
+    def __init__(self) -> None:
+        super().__init__(gated=False)
+        self.runs = 0
+
+    def run(self, batch: TokenBatch) -> BatchOutput:
+        self.runs += 1
+        raise RuntimeError("boom") if self.runs == 1 else DeviceLost("gone")
+
+
+async def test_submit_when_the_device_is_lost_while_a_pass_is_rescued_then_nothing_more_is_tried_on_it():
+    backend = Dying()
+    async with bench(backend) as b:
+        outcome = await b.submit(*(of_length(5, seed) for seed in range(8)))
+        assert all(isinstance(one, DeviceLost) for one in outcome.outcomes)
+        assert backend.runs == 2
+        assert b.batcher.lost
 
 
 class Untidy(ScarceBackend):

@@ -220,8 +220,7 @@ def test_push_when_a_client_is_new_then_it_starts_where_the_others_are_now():
     for _ in range(10):
         queue.started(cut(queue, PassLimits(budget_tokens=100, max_items=1)))
     queue.push([_ticket(99, 100, client="new")])
-    order = [cut(queue, PassLimits(budget_tokens=100, max_items=1))[0].client for _ in range(3)]
-    assert "new" in order[:2]
+    assert cut(queue, PassLimits(budget_tokens=100, max_items=1))[0].client == "new"
 
 
 @settings(deadline=None)
