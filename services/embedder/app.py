@@ -50,6 +50,7 @@ def build(settings: EmbedderSettings, deps: EmbedderDeps) -> App:
             device=settings.device,
             precision=settings.precision,
             threads=settings.threads,
+            cpu_streams=settings.cpu_streams,
             max_batch_tokens=settings.max_batch_tokens,
             max_backlog_seconds=settings.max_backlog_s,
             bulk_pass_seconds=settings.bulk_pass_ms / 1000,

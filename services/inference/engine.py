@@ -35,7 +35,7 @@ from services.inference.types import (
 
 #: Texts up to this many characters together are tokenised on the event loop: it takes less than handing it to a thread.
 _INLINE_CHARS = 4_000
-_CPU_BATCH_TOKENS, _GPU_BATCH_TOKENS = 2_048, 16_384
+_CPU_BATCH_TOKENS, _GPU_BATCH_TOKENS = 1_024, 16_384
 #: Ordinary text has half as many characters a token or fewer: a count that tells hopeless work before it is tokenised.
 _MOST_CHARS_A_TOKEN = 8
 _DENSE, _LOGIT = frozenset({Output.DENSE}), frozenset({Output.LOGIT})
@@ -115,7 +115,8 @@ class InferenceEngine:
     ) -> "InferenceEngine":  # fmt: skip
         """Load a model of the store and prove it on a probe text. Raises `ModelNotAvailable`, `ModelInvalid`."""
         card, folder = await asyncio.to_thread(store.verified, name)
-        backends = await asyncio.to_thread(load_backends, settings, card, folder)
+        streams = settings.cpu_streams
+        backends = await asyncio.to_thread(partial(load_backends, settings, card, folder, cpu_streams=streams))
         try:
             tokenizer = await asyncio.to_thread(
                 partial(TextTokenizer.load, folder / TOKENIZER_FILE, max_tokens=card.max_tokens)

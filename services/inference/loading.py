@@ -2,7 +2,7 @@
 
 import time
 from pathlib import Path
-from typing import assert_never
+from typing import Literal, assert_never
 
 import numpy as np
 
@@ -33,7 +33,7 @@ def load_backends(settings: InferenceSettings, card: ModelCard, folder: Path, *,
 
         return list(
             OpenVinoBackend.load_streams(
-                folder, card, precision=settings.precision, threads=settings.threads, streams=cpu_streams
+                folder, card, precision=_not_f16(settings), threads=settings.threads, streams=cpu_streams
             )
         )
     devices = settings.device.split(",") if settings.backend in _ON_DEVICES else [settings.device]
@@ -55,7 +55,7 @@ def load_backend(settings: InferenceSettings, card: ModelCard, folder: Path, *, 
         case "openvino":
             from services.inference.backends.openvino import OpenVinoBackend
 
-            return OpenVinoBackend.load(folder, card, precision=settings.precision, threads=settings.threads)
+            return OpenVinoBackend.load(folder, card, precision=_not_f16(settings), threads=settings.threads)
         case "torch":
             try:
                 from services.inference.backends.torch import TorchBackend
@@ -67,10 +67,16 @@ def load_backend(settings: InferenceSettings, card: ModelCard, folder: Path, *, 
                 from services.inference.backends.flag import FlagBackend
             except ImportError as error:
                 raise _extra_missing("flag") from error
-            return FlagBackend.load(folder, card, device=where, precision=settings.precision)
+            return FlagBackend.load(folder, card, device=where, precision=_not_f16(settings))
         case "fake":
             return FakeBackend(card)
     assert_never(settings.backend)
+
+
+def _not_f16(settings: InferenceSettings) -> Literal["auto", "bf16", "f32"]:
+    if settings.precision == "f16":
+        raise ValueError(f"precision f16 is for the torch backend on CUDA; {settings.backend} takes auto, bf16 or f32")
+    return settings.precision
 
 
 def _extra_missing(extra: str) -> ExtraNotInstalled:

@@ -16,7 +16,8 @@ class InferenceSettings:
 
     `device` is for torch and flag: `auto`, `cpu`, `cuda` or `cuda:N`, or several by comma. `precision` `auto` is bf16
     where the device computes it natively, else f32. `threads` 0 lets the backend use every core it may.
-    `max_batch_tokens` is the padded size of one forward pass; 0 takes 2,048 on a CPU and 16,384 on a GPU. Work that
+    `cpu_streams` passes of the OpenVINO backend run at a time and share them. `max_batch_tokens` is the padded size of
+    one forward pass; 0 takes 1,024 on a CPU and 16,384 on a GPU. Work that
     would wait longer than `max_backlog_seconds` is refused. While there is interactive traffic, a bulk pass is cut so
     that it takes about `bulk_pass_seconds`.
     """
@@ -24,8 +25,9 @@ class InferenceSettings:
     models_dir: Path = field(default_factory=default_models_dir)
     backend: Literal["openvino", "torch", "flag", "fake"] = "openvino"
     device: str = "auto"
-    precision: Literal["auto", "bf16", "f32"] = "auto"
+    precision: Literal["auto", "bf16", "f16", "f32"] = "auto"
     threads: int = 0
+    cpu_streams: int = 1
     max_batch_tokens: int = 0
     max_batch_items: int = 256
     max_backlog_seconds: float = 10.0

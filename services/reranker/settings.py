@@ -37,10 +37,14 @@ class RerankerSettings(ServerSettings):
         default="auto",
         description="For torch and flag: auto, cpu, cuda or cuda:N; several by comma hold a copy of the model each.",
     )
-    precision: Literal["auto", "bf16", "f32"] = Field(
-        default="auto", description="auto: bf16 where the device computes it natively, else f32."
+    precision: Literal["auto", "bf16", "f16", "f32"] = Field(
+        default="auto", description="auto: bf16 where the device computes it natively, else f32. f16 is for CUDA."
     )
     threads: int = Field(default=0, ge=0, description="Of the backend; 0: one a core.")
+    cpu_streams: int = Field(
+        default=1, ge=1, le=64,
+        description="OpenVINO passes at a time, which share the threads: more do bulk sooner, and one text later.",
+    )  # fmt: skip
     max_batch_tokens: int = Field(default=0, ge=0, description="Padded tokens of a pass; 0: by device.")
     max_backlog_s: float = Field(default=10.0, gt=0, description="Work that would wait longer is refused.")
     bulk_pass_ms: float = Field(

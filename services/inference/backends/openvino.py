@@ -20,11 +20,11 @@ from services.inference.checkpoint import EncoderConfig, Weights, read_config
 from services.inference.types import BatchOutput, FloatArray, IntArray, Output, TokenBatch
 
 #: Shapes whose kernels are kept: about 1 MB each. Unbounded by default (5,000), which is a leak in all but name.
-_KEPT_SHAPES = "48"
+_KEPT_SHAPES = "64"
 #: Parts of the messages of allocators that failed.
 _OUT_OF_MEMORY = ("bad_alloc", "could not allocate", "out of memory", "not enough memory", "Failed to allocate")
 _BUSY = "busy state"
-_SMALL_TOKENS, _STEP_SMALL, _STEP_LARGE = 512, 16, 8
+_SMALL_TOKENS, _STEP_SMALL, _STEP_LARGE = 512, 4, 8
 
 
 class OpenVinoBackend:

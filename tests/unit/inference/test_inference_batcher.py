@@ -227,7 +227,7 @@ async def test_submit_when_a_call_can_no_longer_be_done_in_time_then_it_is_given
         await settle()
         other = b.submit(of_length(33))
         await settle()
-        b.clock.advance(8)  # two seconds are left, for four of work
+        b.clock.advance(9.9)  # a tenth of a second is left, for seconds of work
         b.batcher._recut()  # pyright: ignore[reportPrivateUsage]
         b.backend.open()
         outcome = await late
@@ -609,6 +609,26 @@ async def test_admit_when_one_of_two_devices_is_idle_then_what_the_other_does_co
     for device in devices:
         device.open()
     await busy
+    await batcher.aclose()
+
+
+async def test_healthy_when_one_of_two_devices_hangs_then_it_is_not_though_the_other_answers():
+    devices = [GatedBackend(), GatedBackend(gated=False)]
+    clock, seen = FakeClock(), Recorder()
+    batcher = Batcher(devices, limits=LIMITS, clock=clock, observer=seen, known_passes=[(64, 1.0)])
+    stuck = asyncio.ensure_future(
+        batcher.submit([of_length(64)], outputs=DENSE, lane=Lane.BULK, deadline=Deadline.after(90, clock))
+    )
+    await asyncio.wait_for(seen.started.acquire(), 5)
+    clock.advance(29)
+    assert batcher.healthy
+    clock.advance(2)
+    probe = await batcher.submit([of_length(5)], outputs=DENSE, lane=Lane.BULK, deadline=Deadline.after(5, clock))
+    assert _is_row(probe.outcomes[0])
+    assert not batcher.healthy
+    devices[0].open()
+    await stuck
+    assert batcher.healthy
     await batcher.aclose()
 
 
