@@ -25,6 +25,8 @@ _FULL = 0.9
 HEALTH_CLIENT = "(health)"
 #: A call is given up in the queue when its time is below this share of what its own work alone would take.
 _HOPELESS = 0.7
+#: A device hangs when a pass takes so long, and so many times as long as was to be expected.
+_HANGS_AFTER_S, _HANGS_AFTER_TIMES = 30.0, 10.0
 _GONE = "the accelerator was lost; this server is draining, use another one"
 _DRAINING = "this server is draining; use another one"
 
@@ -104,7 +106,10 @@ class Batcher:
 
     @property
     def healthy(self) -> bool:
-        return not self._lost and not self._closing and all(device.alive for device in self._devices)
+        """Whether all devices do their work. One that hangs is seen by its pass: others may answer every probe."""
+        if self._lost or self._closing:
+            return False
+        return all(device.alive and not self._hangs(device) for device in self._devices)
 
     @property
     def lost(self) -> bool:
@@ -180,6 +185,12 @@ class Batcher:
                     self._end(ticket, ShuttingDown("the device did not answer while this server was draining"))
         for device in self._devices:
             device.stop()
+
+    def _hangs(self, device: Device) -> bool:
+        if device.running is None:
+            return False
+        expected_s = self._cost.seconds(device.running.tokens)
+        return self._clock.monotonic() - device.since > max(_HANGS_AFTER_S, _HANGS_AFTER_TIMES * expected_s)
 
     # --- in
 

@@ -300,7 +300,7 @@ class ModelRegistry:
             return engine.healthy
         except ServiceError:
             return self._loaded.get(engine.card.name) is not model  # one that was unloaded meanwhile is not missed
-        return outcome.items[0].error is None
+        return outcome.items[0].error is None and engine.healthy
 
 
 def _note(name: str, step: str) -> None:
