@@ -46,8 +46,8 @@ proto: $(DEV) ## Generate code and docs from protos/, settings and metrics
 	$(BIN)/python scripts/generate_api_docs.py
 	$(BIN)/python scripts/generate_operations_docs.py
 
-bench: $(DEV) ## Measure speed and quality; JSON into bench/out
-	$(BIN)/python -m bench
+bench: $(DEV) ## Measure speed and quality; JSON into bench/out (NAMES="embed_engine lanes": only these)
+	$(BIN)/python -m bench $(NAMES)
 
 clean: ## Remove the virtual environment
 	rm -rf $(VENV)
