@@ -11,9 +11,11 @@ from services.embedder.bm25 import Bm25Encoder
 from services.embedder.dense import cut
 from services.embedder.types import EmbedCall, SparseOutput, TextReport, Timing
 from services.inference.engine import EmbedOutcome, ItemReport
-from services.inference.errors import EmptyInput, InferenceFailed
+from services.inference.errors import EmptyInput, InferenceFailed, InputTooLong
 from services.inference.types import FloatArray, InputType, SparseVector
 
+#: The analysis of Chinese takes some 200 bytes a character while it lasts; no passage is longer than this.
+BM25_MOST_CHARS = 1_000_000
 _NO_TERMS = SparseVector(indices=np.zeros(0, np.uint32), values=np.zeros(0, np.float32))
 
 
@@ -55,6 +57,10 @@ def bm25_part(bm25: Bm25Encoder, call: EmbedCall, asked: SparseOutput) -> Part:
         if not text or text.isspace():
             rows.append(_NO_TERMS)
             reports.append(TextReport(error=EmptyInput("the text is empty or white space only")))
+            continue
+        if len(text) > BM25_MOST_CHARS:
+            rows.append(_NO_TERMS)
+            reports.append(TextReport(error=_too_many_chars(text)))
             continue
         if call.input_type is InputType.QUERY:
             vector = bm25.query_vector(text, language=asked.language)
@@ -117,6 +123,13 @@ def _without_direction(dense: FloatArray | None, multi_vector: tuple[FloatArray,
     if multi_vector is not None:
         rows.update(row for row, matrix in enumerate(multi_vector) if not len(matrix) or not matrix.any(axis=1).all())
     return rows
+
+
+def _too_many_chars(text: str) -> InputTooLong:
+    return InputTooLong(
+        f"the text has {len(text)} characters; BM25 takes {BM25_MOST_CHARS}: cut it into passages",
+        metadata={"max_chars": str(BM25_MOST_CHARS)},
+    )
 
 
 def _nothing_left(dimensions: int) -> ServiceError:

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from services.common.errors import ServiceError
-from services.embedder.parts import Part, merged, model_part
-from services.embedder.types import TextReport, Timing
+from services.embedder.bm25 import Bm25Encoder
+from services.embedder.parts import BM25_MOST_CHARS, Part, bm25_part, merged, model_part
+from services.embedder.types import EmbedCall, SparseOutput, TextReport, Timing
 from services.inference.engine import EmbedOutcome, InferenceTiming, ItemReport
 from services.inference.errors import InputTooLong
-from services.inference.types import SparseVector
+from services.inference.types import InputType, Lane, SparseVector, Truncation
 
 
 def outcome(**outputs) -> EmbedOutcome:
@@ -61,3 +62,15 @@ def test_merged_when_one_part_failed_then_the_text_has_nothing_of_the_others_and
     np.testing.assert_array_equal(part.dense, [[0, 0], [1, 1]])
     assert [len(vector.indices) for vector in part.sparse] == [0, 1]
     assert part.timing == Timing(tokenize_ms=3, queue_ms=5, inference_ms=4)
+
+
+def test_bm25_part_when_a_text_is_beyond_what_memory_bears_then_it_alone_fails_and_says_the_limit():
+    asked = SparseOutput(model="", bm25_average_length=10.0, language="en")
+    call = EmbedCall(
+        texts=("leave days", "x" * (BM25_MOST_CHARS + 1)), input_type=InputType.PASSAGE, truncation=Truncation.RIGHT,
+        lane=Lane.BULK, sparse=asked,
+    )  # fmt: skip
+    part = bm25_part(Bm25Encoder(), call, asked)
+    assert [type(report.error) for report in part.reports] == [type(None), InputTooLong]
+    assert str(BM25_MOST_CHARS) in errors(part)[1]
+    assert [len(row.indices) > 0 for row in part.sparse] == [True, False]

@@ -223,7 +223,7 @@ class EmbedRequest(_message.Message):
     input_type: Global___InputType.ValueType
     """What the texts are."""
     truncation: Global___Truncation.ValueType
-    """What to do with texts that are too long for a model (BM25 has no limit)."""
+    """What to do with texts that are too long for a model (BM25 takes 1,000,000 characters and fails above, whatever is said here)."""
     priority: Global___Priority.ValueType
     """Which queue to wait in."""
     instruction: _builtins.str
