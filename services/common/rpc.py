@@ -25,6 +25,7 @@ from services.common.errors import DeadlineExceeded, Overloaded, Reason, Service
 from services.common.metrics import Metrics
 from services.common.status import STATUS_TRAILER, status_code, to_status
 from services.common.turns import ON_BEHALF_OF, take_turn
+from services.common.unread import read
 
 REQUEST_ID = "x-request-id"
 TIMEOUT = "x-timeout-ms"
@@ -157,7 +158,7 @@ def _unary(method: Callable[..., Any], role: Role, timeout_s: float | None) -> C
             call = guard.open(role)
             async with asyncio.timeout(call.deadline.remaining_s()) as limit:
                 guard.limit = limit
-                return await method(self, call, request)
+                return await method(self, call, read(request))
         return _empty_reply(method)
 
     return serve
@@ -171,7 +172,7 @@ def _stream(method: Callable[..., Any], role: Role, timeout_s: float | None) -> 
             call = guard.open(role)
             async with asyncio.timeout(call.deadline.remaining_s()) as limit:
                 guard.limit = limit
-                async for reply in method(self, call, request):
+                async for reply in method(self, call, read(request)):
                     yield reply
 
     return serve

@@ -5,6 +5,7 @@ import contextlib
 import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import grpc
 from grpc_reflection.v1alpha import reflection
@@ -13,6 +14,7 @@ from services.common import logs
 from services.common.health import HEALTH_SERVICE, HealthBoard
 from services.common.rpc import Edge
 from services.common.settings import ServerSettings
+from services.common.unread import ReadByEdge
 
 _log = logs.get(__name__)
 
@@ -85,7 +87,7 @@ class GrpcServer:
             maximum_concurrent_rpcs=self.settings.max_calls * 2,
         )
         for binding in self.bindings:
-            binding.register(server)
+            binding.register(cast("grpc.aio.Server", ReadByEdge(server)))
         self._health.register(server)
         names = [binding.name for binding in self.bindings]
         reflection.enable_server_reflection([*names, HEALTH_SERVICE, reflection.SERVICE_NAME], server)

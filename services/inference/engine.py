@@ -35,6 +35,8 @@ from services.inference.types import (
 
 #: Texts up to this many characters together are tokenised on the event loop: it takes less than handing it to a thread.
 _INLINE_CHARS = 4_000
+#: Up to this many it costs less to tokenise them than to ask twice whether there is room.
+_ASK_FIRST_CHARS = 200
 _CPU_BATCH_TOKENS, _GPU_BATCH_TOKENS = 1_024, 16_384
 #: Ordinary text has half as many characters a token or fewer: a count that tells hopeless work before it is tokenised.
 _MOST_CHARS_A_TOKEN = 8
@@ -200,7 +202,7 @@ class InferenceEngine:
         self, texts: Sequence[str], encode: Callable[[Sequence[str]], list[Encoded | ServiceError]], chars: int,
         outputs: Outputs, lane: Lane, deadline: Deadline, client: str,
     ) -> "_Ended":  # fmt: skip
-        if chars > _INLINE_CHARS:  # else it costs less to tokenise them than to ask twice
+        if chars > _ASK_FIRST_CHARS:  # refusals must cost little: when they are many, the event loop serves all others
             least = sum(min(len(text) // _MOST_CHARS_A_TOKEN, self.card.max_tokens) for text in texts)
             self.batcher.admit(lane, deadline, items=len(texts), tokens=least, client=client)
         started = time.perf_counter()

@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -30,7 +31,7 @@ Behaviour = Callable[[Call], Awaitable[None]]
 
 
 class ScriptedServicer(stubs.EmbedderServiceServicer):
-    """ListModels and GetTokenizer do whatever the test says."""
+    """ListModels and GetTokenizer do whatever the test says; EmbedStream gives the ids back."""
 
     def __init__(self, edge: Edge, behaviour: Behaviour) -> None:
         self.edge = edge
@@ -46,6 +47,13 @@ class ScriptedServicer(stubs.EmbedderServiceServicer):
         yield pb.GetTokenizerResponse(data=b"first")
         await self.behaviour(call)
 
+    @rpc(Role.READER)
+    async def EmbedStream(
+        self, call: Call, request: AsyncIterator[pb.EmbedStreamRequest]
+    ) -> AsyncIterator[pb.EmbedStreamResponse]:
+        async for one in request:
+            yield pb.EmbedStreamResponse(id=one.id)
+
 
 @asynccontextmanager
 async def serving(
@@ -60,7 +68,9 @@ async def serving(
     server = GrpcServer(settings=settings, edge=edge, apps=[App(bindings=(binding,))])
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
-        yield stubs.EmbedderServiceStub(channel), edge
+        stub = stubs.EmbedderServiceStub(channel)
+        stub.channel = channel
+        yield stub, edge
     await server.stop()
 
 
@@ -137,6 +147,49 @@ async def test_call_when_the_code_has_a_defect_then_nothing_internal_is_shown() 
     shown = f"{raised.value.details()} {raised.value.trailing_metadata()}"
     assert "secret" not in shown and "RuntimeError" not in shown
     assert details(raised.value)["ErrorInfo"].reason == "INTERNAL"
+
+
+_NO_MESSAGE = b"\x0a\x03\xed\xa0\x80"  # a text that is half of a surrogate pair
+
+
+def unread_call(stub: stubs.EmbedderServiceStub, method: str, *, streaming: bool) -> Callable[..., Any]:
+    """`method` for bytes as they stand, over the channel of `stub`."""
+    kind = stub.channel.stream_stream if streaming else stub.channel.unary_unary
+    return kind(f"/{NAME}/{method}", request_serializer=None, response_deserializer=pb.EmbedStreamResponse.FromString)
+
+
+async def test_call_when_the_bytes_are_no_message_then_it_is_refused_with_details_and_counted() -> None:
+    async with serving(nothing) as (stub, edge):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await unread_call(stub, "ListModels", streaming=False)(_NO_MESSAGE[:3])
+        labels = {"service": "Scripted", "method": "ListModels", "code": "INVALID_ARGUMENT"}
+        assert sample(edge, "pergamon_rpc_calls_total", **labels) == 1
+    assert raised.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert details(raised.value)["ErrorInfo"].reason == "INVALID_REQUEST"
+
+
+async def test_call_when_the_bytes_are_no_message_then_the_credential_is_asked_for_first(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    digest = hashlib.sha256(b"key").hexdigest()
+    keys.write_text(json.dumps([{"sha256": digest, "tenant": "acme", "role": "writer"}]))
+    async with serving(nothing, authenticator=Authenticator.load(keys)) as (stub, _):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await unread_call(stub, "ListModels", streaming=False)(_NO_MESSAGE[:3])
+    assert details(raised.value)["ErrorInfo"].reason == "UNAUTHENTICATED"
+
+
+async def test_stream_when_bytes_in_it_are_no_message_then_those_before_are_answered_and_it_ends_with_details() -> None:
+    async def messages() -> AsyncIterator[bytes]:
+        yield pb.EmbedStreamRequest(id="first").SerializeToString()
+        yield _NO_MESSAGE
+
+    ids: list[str] = []
+    async with serving(nothing) as (stub, _):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            async for reply in unread_call(stub, "EmbedStream", streaming=True)(messages()):
+                ids.append(reply.id)
+    assert ids == ["first"]
+    assert details(raised.value)["ErrorInfo"].reason == "INVALID_REQUEST"
 
 
 async def test_stream_when_it_fails_after_a_message_then_the_message_and_the_details_arrive() -> None:
