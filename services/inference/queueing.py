@@ -49,7 +49,8 @@ class LaneQueue:
     Each client's items follow each other at a distance of their tokens on a common axis; the next to go is the one
     furthest back on it. A client that has used nothing starts where the axis is now, however much others have queued.
     The axis advances by the tokens that run, for each client that wants some: clients that come without an end cannot
-    all start before one who waits.
+    all start before one who waits. What runs ahead of its turn, for its length, moves back those of its client that it
+    went before: the client has used as much as if they had gone in order.
     """
 
     def __init__(self) -> None:
@@ -120,9 +121,24 @@ class LaneQueue:
         tokens = sum(ticket.tokens for ticket in tickets)
         # As if one more wanted some: who comes now goes before the next of one client that is alone.
         self._now = max(self._now + tokens / (clients + 1), min(map(_turn, tickets)))
+        self._move_back(tickets)
         if len(self._next_turn) > self._prune_at:  # else it would grow by every connection that ever came
             self._next_turn = {client: turn for client, turn in self._next_turn.items() if turn > self._now}
             self._prune_at = max(WINDOW_ITEMS, 2 * len(self._next_turn))
+
+    def _move_back(self, ran: list[Ticket]) -> None:
+        """Each waiting item of the client whose turn it was, by its tokens that ran and had later turns. Their order
+        stands, and as the first of them ran too, none is moved oftener than there were items of its client before it.
+        """
+        client = min(ran, key=_turn).client
+        ahead = sorted((ticket for ticket in ran if ticket.client == client), key=_turn, reverse=True)
+        tokens, least = sum(ticket.tokens for ticket in ahead), 0.0
+        for waiting in self._clients.get(client, ()):
+            while ahead and ahead[-1].turn <= waiting.turn:
+                tokens -= ahead.pop().tokens
+            if not ahead and waiting.turn >= least:
+                break
+            least = waiting.turn = max(waiting.turn + tokens, least)
 
     def window(self) -> list[Ticket]:
         """The next so many, by their turns."""
