@@ -5,7 +5,8 @@ credential too.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -18,9 +19,9 @@ class Unread:
 
     __slots__ = ("_data", "_parse")
 
-    def __init__(self, data: bytes, parse: Callable[[bytes], Any]) -> None:
-        self._data = data
+    def __init__(self, parse: Callable[[bytes], Any], data: bytes) -> None:
         self._parse = parse
+        self._data = data
 
     def read(self) -> Any:
         """The message. Raises INVALID_REQUEST where the bytes hold none."""
@@ -35,7 +36,7 @@ def read(request: Any) -> Any:
     """A request, or a stream of them, as a method expects it; what is a message already stays as it is."""
     if isinstance(request, Unread):
         return request.read()
-    return _Reading(request) if isinstance(request, AsyncIterator) else request
+    return _Reading(cast("AsyncIterator[Any]", request)) if isinstance(request, AsyncIterator) else request
 
 
 class _Reading:
@@ -53,7 +54,7 @@ class ReadByEdge:
     """Stands in for a server while methods of the edge are registered: they get their requests unread."""
 
     def __init__(self, server: grpc.aio.Server) -> None:
-        self._server = server
+        self._server: Any = server  # its types do not know of registered methods
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: Sequence[grpc.GenericRpcHandler]) -> None:
         """Passed over: generated code adds every method in both ways, and the other one goes first anyway."""
@@ -65,5 +66,4 @@ class ReadByEdge:
 
 
 def _unread(handler: Any) -> Any:
-    parse = handler.request_deserializer
-    return handler._replace(request_deserializer=lambda data: Unread(data, parse))
+    return handler._replace(request_deserializer=partial(Unread, handler.request_deserializer))

@@ -141,7 +141,8 @@ async def test_load_when_the_model_is_not_here_then_model_not_available(tmp_path
         )
 
 
-async def test_embed_when_the_deadline_is_hopeless_then_refuses_before_it_tokenises():
+@pytest.mark.parametrize(("texts", "deadline_s"), [(64, 5.0), (2, 0.1)])
+async def test_embed_when_the_deadline_is_hopeless_then_refuses_before_it_tokenises(texts: int, deadline_s: float):
     class Untouched(TextTokenizer):
         def encode(self, *_: object, **__: object) -> list:
             raise AssertionError("tokenised what was to be refused")
@@ -151,5 +152,5 @@ async def test_embed_when_the_deadline_is_hopeless_then_refuses_before_it_tokeni
     batcher = Batcher([backend], limits=limits, clock=CLOCK, known_passes=[(64, 1.0)])  # a second for 64 tokens
     engine = InferenceEngine(backend.card, Untouched(word_tokenizer(), max_tokens=64), [backend], batcher)
     with pytest.raises(DeadlineUnreachable):
-        await engine.embed(["many words " * 100] * 64, **_how(deadline=Deadline.after(5, CLOCK)))
+        await engine.embed(["many words " * 100] * texts, **_how(deadline=Deadline.after(deadline_s, CLOCK)))
     await engine.aclose()
