@@ -10,13 +10,14 @@ import functools
 import inspect
 import secrets
 import typing
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import grpc
 import structlog
-from prometheus_client import Counter
+from prometheus_client import Counter as Tally
 
 from services.common import logs
 from services.common.auth import Authenticator, Principal, Role, require
@@ -68,7 +69,7 @@ class _Meter:
         self._labels = (service, method)
         self._seconds = metrics.call_seconds.labels(service, method)
         self._in_work = metrics.calls_in_work.labels(service)
-        self._by_code: dict[str, Counter] = {}
+        self._by_code: dict[str, Tally] = {}
 
     def began(self) -> None:
         self._in_work.inc()
@@ -103,6 +104,10 @@ class Edge:
         self.max_calls = max_calls
         self.in_work = 0
         self.draining = False
+        #: The most that one credential may have in work: with all of them, it would lock out the others.
+        self.max_calls_of_one = max_calls - max_calls // 8
+        self._calls_of: Counter[str] = Counter()
+        self._open: set[_Guard] = set()
         self._meters: dict[tuple[str, str], _Meter] = {}
         #: Set when this process cannot do its work any more and should end; `failure` says why.
         self.failed = asyncio.Event()
@@ -120,14 +125,36 @@ class Edge:
         self.failure = self.failure or reason
         self.failed.set()
 
-    def admit(self, service: str) -> None:
-        """Refuse the call when the server drains or has all the calls it can hold."""
+    def drain(self, seconds: float) -> None:
+        """Refuse what comes from now on; what is still in work after `seconds` ends with SHUTTING_DOWN."""
+        self.draining = True
+        for guard in tuple(self._open):
+            guard.end_within(seconds)
+
+    def admit(self, service: str, client: str) -> None:
+        """Refuse the call when the server drains or has all the calls it can hold, of everybody or of this client."""
         if self.draining:
             self.metrics.refused.labels(service, Reason.SHUTTING_DOWN.name).inc()
-            raise ServiceError("the server is shutting down", reason=Reason.SHUTTING_DOWN, retry_after_s=1.0)
-        if self.in_work >= self.max_calls:
-            self.metrics.refused.labels(service, Reason.OVERLOADED.name).inc()
-            raise Overloaded(f"the server has {self.max_calls} calls in work; retry later", retry_after_s=1.0)
+            raise _shutting_down()
+        whose, most = "the server has", self.max_calls
+        if self._calls_of[client] >= self.max_calls_of_one and self.authenticator.required:
+            whose, most = "this credential has", self.max_calls_of_one
+        elif self.in_work < self.max_calls:
+            return
+        self.metrics.refused.labels(service, Reason.OVERLOADED.name).inc()
+        raise Overloaded(f"{whose} {most} calls in work; retry later", retry_after_s=1.0)
+
+    def began(self, guard: "_Guard", client: str) -> None:
+        self.in_work += 1
+        self._calls_of[client] += 1
+        self._open.add(guard)
+
+    def ended(self, guard: "_Guard", client: str) -> None:
+        self.in_work -= 1
+        self._calls_of[client] -= 1
+        if not self._calls_of[client]:
+            del self._calls_of[client]  # else it would grow by every connection that ever came
+        self._open.discard(guard)
 
 
 class HasEdge(Protocol):
@@ -192,20 +219,30 @@ class _Guard:
         self._request_id = self._metadata.get(REQUEST_ID, "")[:128] or secrets.token_hex(8)
         self._started = self._edge.clock.monotonic()
         self._admitted = False
+        self._client = ""
+        self._shut = False
         self.limit: asyncio.Timeout | None = None
+
+    def end_within(self, seconds: float) -> None:
+        """Because the server shuts down."""
+        until = asyncio.get_running_loop().time() + seconds
+        if self.limit is not None and (self.limit.when() or until) >= until:
+            self._shut = True
+            self.limit.reschedule(until)
 
     def open(self, role: Role) -> Call:
         edge = self._edge
+        structlog.contextvars.bind_contextvars(request_id=self._request_id)
         principal = edge.authenticator.authenticate(self._metadata)
+        structlog.contextvars.bind_contextvars(tenant=principal.tenant_id)
         require(principal, role)
-        edge.admit(self._service)
+        client = self._client = _client_of(principal, self._context, self._metadata)
+        edge.admit(self._service, client)
         self._admitted = True
-        edge.in_work += 1
+        edge.began(self, client)
         self._meter.began()
-        structlog.contextvars.bind_contextvars(request_id=self._request_id, tenant=principal.tenant_id)
         remaining = _time_remaining(self._context, self._metadata)
         deadline = Deadline.after(self._timeout_s if remaining is None else remaining, edge.clock)
-        client = _client_of(principal, self._context, self._metadata)
         take_turn(client)
         return Call(request_id=self._request_id, principal=principal, deadline=deadline, client=client)
 
@@ -214,7 +251,7 @@ class _Guard:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         if self._admitted:
-            self._edge.in_work -= 1
+            self._edge.ended(self, self._client)
             self._meter.left()
         if error is None:
             self._end("OK")
@@ -232,6 +269,8 @@ class _Guard:
         if isinstance(error, ServiceError):
             return error
         if isinstance(error, TimeoutError) and self.limit is not None and self.limit.expired():
+            if self._shut:
+                return _shutting_down()
             return DeadlineExceeded("the deadline passed before the work was done")
         _log.error("rpc_defect", service=self._service, method=self._method, exc_info=error)
         return ServiceError(f"internal error; report request id {self._request_id}", reason=Reason.INTERNAL)
@@ -257,6 +296,10 @@ class _Guard:
 
     def _end(self, code: str) -> None:
         self._meter.ended(code, self._edge.clock.monotonic() - self._started)
+
+
+def _shutting_down() -> ServiceError:
+    return ServiceError("the server is shutting down", reason=Reason.SHUTTING_DOWN, retry_after_s=1.0)
 
 
 def _empty_reply(method: Callable[..., Any]) -> Any:

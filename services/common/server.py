@@ -27,6 +27,10 @@ _KEEPALIVE_OPTIONS = (
 )
 
 
+#: After the drain, for what was cut off to tell its caller so: gRPC would end it without a reason.
+_LAST_WORD_S = 1.0
+
+
 async def _always_ready() -> bool:
     return True
 
@@ -131,10 +135,10 @@ class GrpcServer:
         if self._watch is not None:
             self._watch.cancel()
             await asyncio.gather(self._watch, return_exceptions=True)
-        self.edge.draining = True
+        self.edge.drain(self.settings.drain_seconds)
         await self._health.shut_down()
         if self._server is not None:
-            await self._server.stop(self.settings.drain_seconds)
+            await self._server.stop(self.settings.drain_seconds + _LAST_WORD_S)
         for app in reversed(self.apps):
             try:
                 await app.aclose()

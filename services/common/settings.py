@@ -27,7 +27,11 @@ class ServerSettings(BaseSettings):
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field(default="INFO", description="Least level logged.")
     log_format: Literal["text", "json"] = Field(default="text", description="Form of a line on standard error.")
     max_message_mib: int = Field(default=64, ge=1, le=1024, description="Largest message, in and out, in MiB.")
-    max_calls: int = Field(default=1024, ge=1, description="Calls in work at once, over all methods.")
+    max_calls: int = Field(
+        default=1024,
+        ge=1,
+        description="Calls in work at once, over all methods; one credential may have seven eighths.",
+    )
     default_timeout_s: float = Field(default=60.0, gt=0, description="For calls without a deadline of their own.")
     drain_seconds: float = Field(default=20.0, ge=0, description="For calls in work to end when the server stops.")
     health_interval_s: float = Field(default=5.0, gt=0, description="Between checks of health; also their time limit.")

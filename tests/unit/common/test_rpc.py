@@ -236,6 +236,62 @@ async def test_call_when_the_client_goes_away_then_the_work_is_cancelled_and_cou
         assert sample(edge, "pergamon_rpc_calls_total", **labels) == 1
 
 
+async def hang(call: Call) -> None:
+    await asyncio.Event().wait()
+
+
+async def test_call_when_one_credential_holds_all_it_may_then_it_is_refused_and_others_are_not(tmp_path: Path) -> None:
+    keys = tmp_path / "keys.json"
+    digests = [hashlib.sha256(key).hexdigest() for key in (b"greedy", b"other")]
+    keys.write_text(json.dumps([{"sha256": digest, "tenant": "acme", "role": "writer"} for digest in digests]))
+    greedy, other = ((("authorization", f"Bearer {key}"),) for key in ("greedy", "other"))
+    async with serving(hang, max_calls=8, authenticator=Authenticator.load(keys)) as (stub, edge):
+        held = [stub.ListModels(pb.ListModelsRequest(), metadata=greedy) for _ in range(7)]
+        await until(lambda: edge.in_work == 7)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await stub.ListModels(pb.ListModelsRequest(), metadata=greedy)
+        assert details(raised.value)["ErrorInfo"].reason == "OVERLOADED"
+        held.append(stub.ListModels(pb.ListModelsRequest(), metadata=other))
+        await until(lambda: edge.in_work == 8)
+        for call in held:
+            call.cancel()
+        await until(lambda: edge.in_work == 0)
+
+
+@pytest.mark.parametrize("deadline_s", [None, 30.0])
+async def test_call_when_it_outlasts_the_drain_then_it_is_told_that_the_server_shuts_down(
+    deadline_s: float | None,
+) -> None:
+    edge = Edge(authenticator=Authenticator.open_to_all(), metrics=Metrics(), clock=SystemClock())
+    servicer = ScriptedServicer(edge, hang)
+    binding = Binding(name=NAME, register=lambda s: stubs.add_EmbedderServiceServicer_to_server(servicer, s))
+    settings = ServerSettings(port=0, metrics_port=0, drain_seconds=0.1)
+    server = GrpcServer(settings=settings, edge=edge, apps=[App(bindings=(binding,))])
+    await server.start()
+    async with grpc.aio.insecure_channel(f"127.0.0.1:{server.port}") as channel:
+        stub = stubs.EmbedderServiceStub(channel)
+        unary = stub.ListModels(pb.ListModelsRequest(), timeout=deadline_s)
+        stream = stub.GetTokenizer(pb.GetTokenizerRequest(), timeout=deadline_s)
+        await until(lambda: edge.in_work == 2)
+        await server.stop()
+        with pytest.raises(grpc.aio.AioRpcError) as of_unary:
+            await unary
+        with pytest.raises(grpc.aio.AioRpcError) as of_stream:
+            assert [part.data async for part in stream] == [b"first"]
+    for raised in (of_unary, of_stream):
+        assert details(raised.value)["ErrorInfo"].reason == "SHUTTING_DOWN"
+
+
+async def test_call_when_its_deadline_comes_before_the_end_of_the_drain_then_that_is_what_it_is_told() -> None:
+    async with serving(hang, default_timeout_s=0.1) as (stub, edge):
+        call = stub.ListModels(pb.ListModelsRequest())
+        await until(lambda: edge.in_work == 1)
+        edge.drain(5.0)
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call
+    assert details(raised.value)["ErrorInfo"].reason == "DEADLINE_EXCEEDED"
+
+
 async def test_call_when_the_server_is_full_then_it_is_refused_with_a_delay() -> None:
     release = asyncio.Event()
 
