@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 
@@ -20,7 +21,7 @@ from services.inference.loading import check_card, load_backends, probe, warm_up
 from services.inference.observer import BatcherObserver, SilentObserver
 from services.inference.settings import InferenceSettings
 from services.inference.store import ModelStore
-from services.inference.tokenizer import TextTokenizer
+from services.inference.tokenizer import TextTokenizer, in_groups
 from services.inference.types import (
     Encoded,
     FloatArray,
@@ -33,8 +34,12 @@ from services.inference.types import (
     Truncation,
 )
 
+_T = TypeVar("_T")
+
 #: Texts up to this many characters together are tokenised on the event loop: it takes less than handing it to a thread.
 _INLINE_CHARS = 4_000
+#: About so many are tokenised at a stretch: a few hundredths of a second.
+_STRETCH_CHARS = 128 << 10
 #: Up to this many it costs less to tokenise them than to ask twice whether there is room.
 _ASK_FIRST_CHARS = 200
 _CPU_BATCH_TOKENS, _GPU_BATCH_TOKENS = 1_024, 16_384
@@ -189,8 +194,8 @@ class InferenceEngine:
 
     async def token_ids(self, texts: Sequence[str], *, input_type: InputType) -> list[list[int]]:
         """What `Tokenize` answers: ids with prefix and special tokens, nothing cut, empty texts allowed."""
-        call = partial(self.tokenizer.token_ids, texts, prefix=self._prefix(input_type))
-        return call() if sum(map(len, texts)) <= _INLINE_CHARS else await asyncio.to_thread(call)
+        encode = partial(self.tokenizer.token_ids, prefix=self._prefix(input_type))
+        return encode(texts) if sum(map(len, texts)) <= _INLINE_CHARS else await _in_stretches(encode, texts)
 
     async def aclose(self) -> None:
         """End all work (waiting items with `ShuttingDown`) and release the device."""
@@ -206,7 +211,7 @@ class InferenceEngine:
             least = sum(min(len(text) // _MOST_CHARS_A_TOKEN, self.card.max_tokens) for text in texts)
             self.batcher.admit(lane, deadline, items=len(texts), tokens=least, client=client)
         started = time.perf_counter()
-        encodings = encode(texts) if chars <= _INLINE_CHARS else await asyncio.to_thread(encode, texts)
+        encodings = encode(texts) if chars <= _INLINE_CHARS else await _in_stretches(encode, texts)
         tokenize_s = time.perf_counter() - started
         good = [encoding for encoding in encodings if isinstance(encoding, Encoded)]
         self._observer.tokenized(tokenize_s, sum(encoding.truncated for encoding in good))
@@ -223,6 +228,14 @@ class InferenceEngine:
                 "name a model that gives it",
                 metadata={"model": self.card.name, "kind": str(self.card.kind)},
             )
+
+
+async def _in_stretches(encode: Callable[[Sequence[str]], list[_T]], texts: Sequence[str]) -> list[_T]:
+    """On a thread, a stretch at a time: texts of other calls come between, and a call that ends leaves the rest."""
+    encodings: list[_T] = []
+    for stretch in in_groups(texts, chars=_STRETCH_CHARS):
+        encodings += await asyncio.to_thread(encode, stretch)
+    return encodings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

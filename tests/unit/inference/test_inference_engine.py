@@ -1,7 +1,7 @@
 """The engine end to end on the fake backend and on a tiny real model: order, per-item errors, refusals, integrity."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -154,3 +154,29 @@ async def test_embed_when_the_deadline_is_hopeless_then_refuses_before_it_tokeni
     with pytest.raises(DeadlineUnreachable):
         await engine.embed(["many words " * 100] * texts, **_how(deadline=Deadline.after(deadline_s, CLOCK)))
     await engine.aclose()
+
+
+async def test_embed_when_a_huge_call_goes_away_while_it_is_tokenised_then_the_rest_is_left():
+    loop, begun, texts = asyncio.get_running_loop(), asyncio.Event(), ["many words " * 12_000] * 64
+    seen: list[int] = []
+
+    class Watched(TextTokenizer):
+        def encode(self, texts: Sequence[str], **how: object) -> list:
+            seen.append(len(texts))
+            loop.call_soon_threadsafe(begun.set)
+            return super().encode(texts, **how)
+
+    backend = GatedBackend(gated=False)
+    engine = InferenceEngine(
+        backend.card,
+        Watched(word_tokenizer(), max_tokens=64),
+        [backend],
+        Batcher([backend], limits=BatcherLimits(), clock=CLOCK),
+    )
+    call = asyncio.ensure_future(engine.embed(texts, **_how(truncation=Truncation.RIGHT)))
+    await begun.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await engine.aclose()
+    assert 0 < sum(seen) <= len(texts) // 2
