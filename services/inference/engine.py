@@ -42,7 +42,7 @@ _INLINE_CHARS = 4_000
 _STRETCH_CHARS = 128 << 10
 #: Up to this many it costs less to tokenise them than to ask twice whether there is room.
 _ASK_FIRST_CHARS = 200
-_CPU_BATCH_TOKENS, _GPU_BATCH_TOKENS = 1_024, 16_384
+_CPU_BATCH_TOKENS, _GPU_BATCH_TOKENS = 2_048, 16_384
 #: Ordinary text has half as many characters a token or fewer: a count that tells hopeless work before it is tokenised.
 _MOST_CHARS_A_TOKEN = 8
 _DENSE, _LOGIT = frozenset({Output.DENSE}), frozenset({Output.LOGIT})

@@ -17,7 +17,7 @@ class InferenceSettings:
     `device` is for torch and flag: `auto`, `cpu`, `cuda` or `cuda:N`, or several by comma. `precision` `auto` is bf16
     where the device computes it natively, else f32. `threads` 0 lets the backend use every core it may.
     `cpu_streams` passes of the OpenVINO backend run at a time and share them. `max_batch_tokens` is the padded size of
-    one forward pass; 0 takes 1,024 on a CPU and 16,384 on a GPU. Work that
+    one forward pass; 0 takes 2,048 on a CPU and 16,384 on a GPU. Work that
     would wait longer than `max_backlog_seconds` is refused. While there is interactive traffic, a bulk pass is cut so
     that it takes about `bulk_pass_seconds`.
     """
