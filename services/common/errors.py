@@ -53,7 +53,7 @@ class Reason(Enum):
     EXTRA_NOT_INSTALLED = (grpc.StatusCode.FAILED_PRECONDITION, "The feature needs an optional dependency.")
     INFERENCE_FAILED = (grpc.StatusCode.INTERNAL, "The model failed on this input, or produced no finite value.")
     OVERLOADED = (grpc.StatusCode.RESOURCE_EXHAUSTED, "The queue is full; retry after the delay given.")
-    DEADLINE_UNREACHABLE = (grpc.StatusCode.DEADLINE_EXCEEDED, "The work cannot finish before the deadline.")
+    DEADLINE_UNREACHABLE = (grpc.StatusCode.DEADLINE_EXCEEDED, "The work alone takes longer than the deadline leaves.")
     DEADLINE_EXCEEDED = (grpc.StatusCode.DEADLINE_EXCEEDED, "The deadline passed before the work was done.")
     CANCELLED = (grpc.StatusCode.CANCELLED, "The caller went away.")
     UNAUTHENTICATED = (grpc.StatusCode.UNAUTHENTICATED, "The credential is missing or unknown.")

@@ -82,7 +82,8 @@ class Admission:
         self._let_in: dict[int, float] = {}
 
     def check(self, lane: Lane, deadline: Deadline, *, tokens: int, client: str) -> None:
-        """Raises `Overloaded` with an estimate of when to come again, or `DeadlineUnreachable`."""
+        """Raises `Overloaded` with an estimate of when to come again, or `DeadlineUnreachable` where the work alone
+        takes longer than the deadline leaves."""
         limit_s = self._limits.max_backlog_seconds
         wait_s = self.backlog_seconds(lane, client=client, tokens=tokens)
         waiting, most_waiting = len(self._lanes), self._limits.max_queued_items
@@ -92,12 +93,21 @@ class Admission:
             if wait_s <= limit_s:
                 what = f"{waiting} texts wait, the limit is {most_waiting}"
             raise Overloaded(f"{what}: retry in {retry_after_s:.1f} s", retry_after_s=retry_after_s)
-        need_s, left_s = wait_s * _WAIT_MARGIN + self._own_seconds(tokens), deadline.remaining_s()
-        if left_s <= 0.0 or (need_s > left_s and not self._may_try(tokens)):
-            raise DeadlineUnreachable(
-                f"the work needs about {need_s:.2f} s with what waits before it, the deadline leaves {left_s:.2f} s: "
-                "send less or allow more time"
+        own_s, left_s = self._own_seconds(tokens), deadline.remaining_s()
+        need_s = wait_s * _WAIT_MARGIN + own_s
+        if left_s > 0.0 and (need_s <= left_s or self._may_try(tokens)):
+            return
+        if own_s <= left_s and wait_s > 0.0:  # alone it could be done in time: others are the reason
+            retry_after_s = max(0.1, need_s - left_s)
+            raise Overloaded(
+                f"work would wait about {wait_s:.2f} s, and the deadline leaves {left_s:.2f} s: "
+                f"retry in {retry_after_s:.1f} s, or allow more time",
+                retry_after_s=retry_after_s,
             )
+        raise DeadlineUnreachable(
+            f"the work itself needs about {own_s:.2f} s, the deadline leaves {left_s:.2f} s: "
+            "send less or allow more time"
+        )
 
     def let_in(self, tokens: int) -> float:
         """Note that work of `tokens` came in, and say when, by the clock."""

@@ -16,7 +16,7 @@ class DeviceLost(ServiceError):
 
 
 class DeadlineUnreachable(ServiceError):
-    """Refused before any work: the estimated time of the backlog exceeds what is left until the deadline."""
+    """Refused before any work: the work alone would take longer than what is left until the deadline."""
 
     reason = Reason.DEADLINE_UNREACHABLE
 

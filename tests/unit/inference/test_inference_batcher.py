@@ -264,8 +264,11 @@ async def test_submit_when_the_backlog_is_long_then_refuses_by_one_rule_for_all_
 async def test_submit_when_the_backlog_outlasts_the_deadline_then_refuses_before_any_work():
     async with bench(known_passes=[(64, 1.0)]) as b:
         first = await b.running(of_length(64))
-        with pytest.raises(DeadlineUnreachable):
+        with pytest.raises(Overloaded) as refused:
             await b.submit(of_length(64), seconds=1.5)
+        assert refused.value.retry_after_s == pytest.approx(0.75)  # 1.25 for what runs, 1 of its own, less 1.5
+        with pytest.raises(DeadlineUnreachable):  # too short for the work itself: no waiting would help
+            await b.submit(of_length(64), seconds=0.9)
         b.backend.open()
         await first
         assert len(b.backend.passes) == 1
