@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import logging
 import tracemalloc
 from collections.abc import AsyncIterator
 
@@ -29,6 +30,12 @@ def _engine(kind: ModelKind) -> InferenceEngine:
     backend = FakeBackend(model, before_run=break_at_poison)
     batcher = Batcher([backend], limits=BatcherLimits(budget_tokens=256), clock=CLOCK)
     return InferenceEngine(model, TextTokenizer(word_tokenizer(), max_tokens=64), [backend], batcher)
+
+
+@pytest.fixture(autouse=True)
+def quiet(caplog: pytest.LogCaptureFixture) -> None:
+    """The test runner keeps every line that is logged, and failed passes are: that would be counted as a leak."""
+    caplog.set_level(logging.CRITICAL, "services.inference.worker")
 
 
 @pytest.fixture
