@@ -175,7 +175,11 @@ def test_run_when_the_memory_was_released_then_it_answers_the_same(backend: Back
     _assert_close(before, _rows(backend.run(pad(TEXTS, model.outputs))))
 
 
-@pytest.mark.parametrize("wanted", [{Output.DENSE}, {Output.SPARSE}, {Output.MULTI_VECTOR, Output.DENSE}], ids=str)
+@pytest.mark.parametrize(
+    "wanted",
+    [{Output.DENSE}, {Output.SPARSE}, {Output.MULTI_VECTOR, Output.DENSE}],
+    ids=lambda outputs: "+".join(sorted(outputs)),
+)
 @pytest.mark.parametrize("load", BACKENDS)
 def test_run_when_some_outputs_are_wanted_then_those_alone_are_computed(
     load: Load, wanted: set[Output], tmp_path: Path
